@@ -1,0 +1,43 @@
+# The habits: make fmt lint test bench demo. Everything is installed on first use (tools/setup.sh).
+BIN := .venv/bin
+PY := $(BIN)/python
+PYTEST_ARGS ?=
+
+.PHONY: help demo test lint fmt bench interop setup clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+setup: ## install what development needs
+	@tools/setup.sh dev
+
+demo: ## lose a datacenter, fail over, audit, back up, restore: about 3 minutes
+	@tools/setup.sh demo
+	@exec $(BIN)/isthmus demo
+
+test: ## all tests (random order, warnings are errors)
+	@tools/setup.sh dev
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+lint: ## ruff, mypy strict, import contracts
+	@tools/setup.sh dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: ## format and repair what can be repaired
+	@tools/setup.sh dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: ## broker, link and log figures, beside Apache Kafka where it can be had
+	@tools/setup.sh dev
+	$(PY) -m bench
+
+interop: ## clients and tools that nobody here wrote
+	@tools/setup.sh dev
+	$(PY) -m pytest -m interop $(PYTEST_ARGS)
+
+clean: ## remove what was built (not the virtual environment)
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,134 @@
+"""Read a topology file: YAML with line marks, then every problem at once.
+
+Three passes that all run, so that one mistake does not hide another: shape and types (pydantic), references
+between parts (`references`), secrets by reference (`secrets`). Raises `TopologyError` or returns the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from topology.lines import line_of
+from topology.models import Topology
+from topology.problems import Problem, TopologyError, dotted, suggestion
+from topology.references import reference_problems
+from topology.secrets import resolve_secrets
+
+
+def load_topology(path: Path) -> Topology:
+    """The validated topology of `path`, with its data directory made absolute.
+
+    Raises TopologyError with all problems, also when the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TopologyError(str(path), [Problem(1, "", f"cannot be read: {error}")]) from None
+    return parse_topology(text, source=str(path), folder=path.parent)
+
+
+def parse_topology(text: str, *, source: str = "topology", folder: Path = Path()) -> Topology:
+    document = _parse_yaml(text, source)
+    problems: list[Problem] = []
+    plain = resolve_secrets(
+        _plain(document), lambda at, message: problems.append(_problem(document, at, message))
+    )
+    topology: Topology | None = None
+    try:
+        topology = Topology.model_validate(plain)
+    except ValidationError as error:
+        problems.extend(_shape_problems(document, error))
+    problems.extend(_problem(document, at, message) for at, message in reference_problems(plain))
+    if problems or topology is None:
+        raise TopologyError(source, problems)
+    data = topology.data_directory
+    if not data.is_absolute():
+        data = (folder / data).resolve()
+    return topology.model_copy(update={"data_directory": data})
+
+
+def _parse_yaml(text: str, source: str) -> dict[str, Any]:
+    try:
+        document = YAML(typ="rt").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        raise TopologyError(source, [Problem(line, "", f"not valid YAML: {error.problem}")]) from None
+    except YAMLError as error:
+        raise TopologyError(source, [Problem(1, "", f"not valid YAML: {error}")]) from None
+    if not isinstance(document, dict):
+        raise TopologyError(
+            source, [Problem(1, "", "is not a topology: a mapping with version, name … is expected")]
+        )
+    return document
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    return node
+
+
+def _problem(document: Any, at: tuple[str | int, ...], message: str) -> Problem:
+    return Problem(line_of(document, at), dotted(at), message)
+
+
+def _shape_problems(document: Any, error: ValidationError) -> Iterator[Problem]:
+    for item in error.errors():
+        at = _yaml_path(document, item["loc"])
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = f"unknown key{suggestion(str(at[-1]), _fields_at(at[:-1]))}"
+        elif item["type"] == "missing":
+            message = "is missing"
+        elif "input" in item and not isinstance(item["input"], dict | list):
+            message = f"{message} (found: {item['input']!r})"
+        yield _problem(document, at, message)
+
+
+def _yaml_path(document: Any, loc: tuple[int | str, ...]) -> tuple[str | int, ...]:
+    """Pydantic adds parts for union members and mapping keys that are not in the file: leave those out."""
+    path: list[str | int] = []
+    node: Any = document
+    for index, part in enumerate(loc):
+        inside = (isinstance(node, dict) and part in node) or (
+            isinstance(node, list) and isinstance(part, int)
+        )
+        if inside:
+            path.append(part)
+            node = node[part]
+        elif index == len(loc) - 1 and part != "[key]":
+            path.append(part)
+    return tuple(path)
+
+
+def _fields_at(path: tuple[str | int, ...]) -> set[str]:
+    model: Any = Topology
+    for part in path:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            if part not in model.model_fields:
+                return set()
+            model = model.model_fields[str(part)].annotation
+        else:
+            model = _element(model)
+    inner = model if isinstance(model, type) else _element(model)
+    return set(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else set()
+
+
+def _element(annotation: Any) -> Any:
+    """The model inside `dict[str, M]`, `tuple[M, ...]` or `M | None`."""
+    for argument in get_args(annotation):
+        if isinstance(argument, type) and issubclass(argument, BaseModel):
+            return argument
+        nested = _element(argument)
+        if nested is not None:
+            return nested
+    return None

@@ -1,0 +1,170 @@
+"""The declarative model of a topology: what one YAML file may say.
+
+Owns names, types, defaults and the rules that concern one value. It must not read files (`load`), compare
+values with each other (`references`) or start anything (`supervisor`). Setting names of brokers and topics
+are Kafka's own and are checked against the broker's table in `references`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+LINK = re.compile(r"(?P<source>[A-Za-z0-9][A-Za-z0-9_-]*)->(?P<target>[A-Za-z0-9][A-Za-z0-9_-]*)")
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+"""A TCP port; 0 chooses a free one when the topology is started, and keeps it."""
+
+
+def _alias(value: str) -> str:
+    if not ALIAS.fullmatch(value):
+        raise ValueError(f"'{value}' is not a name: use letters, digits, '_' and '-'")
+    return value
+
+
+def _link(value: str) -> str:
+    if not LINK.fullmatch(value):
+        raise ValueError(f"'{value}' is not a link: write source->target, for example east->west")
+    return value
+
+
+def _topic(value: str) -> str:
+    if not TOPIC.fullmatch(value) or value in {".", ".."}:
+        raise ValueError(f"'{value}' is not a topic name: up to 249 of letters, digits, '.', '_' and '-'")
+    return value
+
+
+Alias = Annotated[str, AfterValidator(_alias)]
+LinkName = Annotated[str, AfterValidator(_link)]
+TopicName = Annotated[str, AfterValidator(_topic)]
+Scalar = str | int | float | bool
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Datacenter(Model):
+    description: str = ""
+
+
+class ZooKeeper(Model):
+    """The ensemble of one cluster: started here (`port`), or the operator's own (`connect`)."""
+
+    port: Port = 0
+    heap_mb: Annotated[int, Field(ge=32)] = 64
+    connect: str | None = None
+
+
+class Broker(Model):
+    id: Annotated[int, Field(ge=0)]
+    port: Port = 0
+    metrics_port: Port = 0
+    rack: str | None = None
+    """Defaults to the cluster's datacenter."""
+    settings: dict[str, Scalar] = {}
+
+
+class Topic(Model):
+    partitions: Annotated[int, Field(ge=1)] = 1
+    replication_factor: Annotated[int, Field(ge=1)] = 1
+    configs: dict[str, Scalar] = {}
+
+
+class Cluster(Model):
+    """Brokers that share one ZooKeeper ensemble; with `bootstrap_servers`, a cluster that runs elsewhere."""
+
+    datacenter: Alias
+    bootstrap_servers: str | None = None
+    zookeeper: ZooKeeper = ZooKeeper()
+    brokers: tuple[Broker, ...] = ()
+    settings: dict[str, Scalar] = {}
+    topics: dict[TopicName, Topic] = {}
+    autostart: bool = True
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Cluster:
+        if self.bootstrap_servers is None and not self.brokers:
+            raise ValueError(
+                "needs brokers (started here) or bootstrap_servers (a cluster that runs elsewhere)"
+            )
+        if self.bootstrap_servers is not None and self.brokers:
+            raise ValueError("has both brokers and bootstrap_servers: keep one")
+        return self
+
+
+class Link(Model):
+    """One direction of copying. Patterns are MirrorMaker 2's: a regular expression for the whole name."""
+
+    runs_in: Alias | None = None
+    """The datacenter of the copying process; the target's by default, as MirrorMaker 2 advises."""
+    naming: Literal["prefix", "identity"] = "prefix"
+    separator: str = "."
+    topics: tuple[str, ...] = (".*",)
+    topics_exclude: tuple[str, ...] = ()
+    groups: tuple[str, ...] = (".*",)
+    groups_exclude: tuple[str, ...] = ()
+    sync_group_offsets: bool = True
+    replication_factor: int = -1
+    metrics_port: Port = 0
+    autostart: bool = True
+
+
+class ObjectStore(Model):
+    """Where backups go. `local` starts moto's S3 server here; `s3` is any S3 API that runs elsewhere."""
+
+    kind: Literal["local", "s3"] = "s3"
+    datacenter: Alias | None = None
+    bucket: Annotated[str, Field(min_length=3, max_length=63)]
+    prefix: str = ""
+    endpoint: str | None = None
+    port: Port = 0
+    region: str = "us-east-1"
+    access_key: str | None = None
+    secret_key: str | None = None
+
+
+class Backup(Model):
+    cluster: Alias
+    store: Alias
+    topics: tuple[TopicName, ...]
+    groups: tuple[str, ...] = (".*",)
+    format: Literal["segment", "avro"] = "segment"
+
+
+class Objective(Model):
+    """What may be lost (RPO) and how long it may take (RTO) when a datacenter is lost."""
+
+    rpo_seconds: Annotated[float, Field(ge=0)]
+    rto_seconds: Annotated[float, Field(gt=0)]
+
+
+class Topology(Model):
+    version: Literal[1]
+    name: Alias
+    data_directory: Path
+    """Relative paths start at the YAML file's folder."""
+    datacenters: dict[Alias, Datacenter | None]
+    clusters: dict[Alias, Cluster]
+    links: dict[LinkName, Link] = {}
+    object_stores: dict[Alias, ObjectStore] = {}
+    backups: dict[Alias, Backup] = {}
+    objectives: dict[Alias, Objective] = {}
+
+    def link_ends(self, name: str) -> tuple[str, str]:
+        """Aliases of source and target of the link `name`."""
+        match = LINK.fullmatch(name)
+        if match is None or name not in self.links:
+            raise KeyError(
+                f"no link '{name}' in topology {self.name}: there are {', '.join(self.links) or 'none'}"
+            )
+        return match["source"], match["target"]
+
+    def link_datacenter(self, name: str) -> str:
+        link = self.links[name]
+        return link.runs_in or self.clusters[self.link_ends(name)[1]].datacenter

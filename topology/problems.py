@@ -1,0 +1,48 @@
+"""What is wrong with a topology file: every problem at once, each with its line and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    line: int
+    where: str
+    """Dotted path, for example `clusters.east.brokers.0.port`."""
+    message: str
+
+    def __str__(self) -> str:
+        return (
+            f"line {self.line}: {self.where}: {self.message}"
+            if self.where
+            else f"line {self.line}: {self.message}"
+        )
+
+
+class TopologyError(Exception):
+    """The file cannot be used; `problems` is never empty and is in line order."""
+
+    def __init__(self, source: str, problems: Iterable[Problem]) -> None:
+        self.source = source
+        self.problems = sorted(set(problems))
+        count = len(self.problems)
+        head = f"{source}: {count} problem{'s' if count != 1 else ''}"
+        super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for a near miss, a list of what is possible when that list is short, else nothing."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    if names and len(names) <= 8:
+        return f"; possible: {', '.join(names)}"
+    return ""

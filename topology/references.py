@@ -1,0 +1,144 @@
+"""Rules between the parts of a topology: what is named must exist, what must differ does differ.
+
+Works on the plain document, not on the model, so that it also runs on a file whose shape has mistakes.
+Yields (path, message); `load` adds the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from topology.models import LINK
+from topology.problems import suggestion
+
+Path = tuple[str | int, ...]
+Found = tuple[Path, str]
+
+
+def reference_problems(document: dict[str, Any]) -> Iterator[Found]:
+    for check in _CHECKS:
+        yield from check(document)
+
+
+def _mapping(node: Any, *keys: str) -> dict[str, Any]:
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else {}
+
+
+def _items(document: dict[str, Any], section: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, body in _mapping(document, section).items():
+        yield str(name), body if isinstance(body, dict) else {}
+
+
+def _unknown(kind: str, name: Any, known: dict[str, Any]) -> str:
+    return f"there is no {kind} '{name}'{suggestion(str(name), known)}"
+
+
+def _datacenters(document: dict[str, Any]) -> Iterator[Found]:
+    known = _mapping(document, "datacenters")
+    for section, key in (("clusters", "datacenter"), ("links", "runs_in"), ("object_stores", "datacenter")):
+        for name, body in _items(document, section):
+            place = body.get(key)
+            if place is not None and place not in known:
+                yield (section, name, key), _unknown("datacenter", place, known)
+
+
+def _links(document: dict[str, Any]) -> Iterator[Found]:
+    clusters = _mapping(document, "clusters")
+    links = _mapping(document, "links")
+    for name, body in _items(document, "links"):
+        match = LINK.fullmatch(name)
+        if match is None:
+            continue
+        for end in ("source", "target"):
+            if match[end] not in clusters:
+                yield ("links", name), f"{end}: {_unknown('cluster', match[end], clusters)}"
+        if match["source"] == match["target"]:
+            yield ("links", name), "copies a cluster into itself"
+        back = f"{match['target']}->{match['source']}"
+        if body.get("naming") == "identity" and back in links:
+            yield (
+                ("links", name, "naming"),
+                f"identity naming together with {back} would copy records back to where they came from: use prefix",
+            )
+
+
+def _brokers(document: dict[str, Any]) -> Iterator[Found]:
+    for cluster, body in _items(document, "clusters"):
+        seen: dict[Any, int] = {}
+        brokers = body.get("brokers")
+        for index, broker in enumerate(brokers if isinstance(brokers, list) else []):
+            number = broker.get("id") if isinstance(broker, dict) else None
+            if number is not None and number in seen:
+                yield (
+                    ("clusters", cluster, "brokers", index, "id"),
+                    f"broker id {number} is used twice in {cluster}",
+                )
+            seen[number] = index
+        count = len(seen)
+        for topic, spec in _items(body, "topics"):
+            factor = spec.get("replication_factor", 1)
+            if isinstance(factor, int) and count and factor > count:
+                yield (
+                    ("clusters", cluster, "topics", topic, "replication_factor"),
+                    f"is {factor}, but {cluster} has {count} broker{'s' if count != 1 else ''}",
+                )
+
+
+def _ports(document: dict[str, Any]) -> Iterator[Found]:
+    used: dict[int, str] = {}
+    for path, port in _declared_ports(document, ()):
+        if not isinstance(port, int) or port == 0:
+            continue
+        where = ".".join(str(part) for part in path)
+        if port in used:
+            yield path, f"port {port} is already taken by {used[port]}"
+        used.setdefault(port, where)
+
+
+def _declared_ports(node: Any, at: Path) -> Iterator[tuple[Path, Any]]:
+    children: Iterator[tuple[Any, Any]] = iter(())
+    if isinstance(node, dict):
+        children = iter(node.items())
+    elif isinstance(node, list):
+        children = iter(enumerate(node))
+    for key, value in children:
+        if key in ("port", "metrics_port"):
+            yield (*at, key), value
+        else:
+            yield from _declared_ports(value, (*at, key))
+
+
+def _backups(document: dict[str, Any]) -> Iterator[Found]:
+    clusters, stores = _mapping(document, "clusters"), _mapping(document, "object_stores")
+    for name, body in _items(document, "backups"):
+        if "cluster" in body and body["cluster"] not in clusters:
+            yield ("backups", name, "cluster"), _unknown("cluster", body["cluster"], clusters)
+        if "store" in body and body["store"] not in stores:
+            yield ("backups", name, "store"), _unknown("object store", body["store"], stores)
+
+
+def _topic_collisions(document: dict[str, Any]) -> Iterator[Found]:
+    """`a.b` and `a_b` get the same metric name: Kafka refuses the second one."""
+    for cluster, body in _items(document, "clusters"):
+        seen: dict[str, str] = {}
+        for topic, _ in _items(body, "topics"):
+            flat = topic.replace(".", "_")
+            if flat in seen:
+                yield (
+                    ("clusters", cluster, "topics", topic),
+                    f"collides with topic '{seen[flat]}' in metric names",
+                )
+            seen.setdefault(flat, topic)
+
+
+_CHECKS: tuple[Callable[[dict[str, Any]], Iterator[Found]], ...] = (
+    _datacenters,
+    _links,
+    _brokers,
+    _ports,
+    _backups,
+    _topic_collisions,
+)
