@@ -10,6 +10,7 @@ lineage, whatever its name. A gap is never silent (DESIGN §4, I7): it stays as 
 from __future__ import annotations
 
 import base64
+import builtins
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -137,12 +138,12 @@ class PartitionLedger:
                 raise
             raise LedgerError(f"damaged ledger: {error!r}") from error
 
-    def encode(self) -> bytes:
+    def encode(self) -> builtins.bytes:
         """Compact JSON bytes."""
         return json.dumps(self.to_json(), separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> PartitionLedger:
+    def decode(cls, data: builtins.bytes) -> PartitionLedger:
         """Reads `encode`. Raises LedgerError."""
         try:
             return cls.from_json(json.loads(data))

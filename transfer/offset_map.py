@@ -116,7 +116,7 @@ class OffsetMap:
 
     def between(self, source_start: int, source_end: int) -> OffsetMap:
         """A copy of the part that covers `source_start ≤ offset < source_end`."""
-        start = max(self.source_start, source_start)
+        start = min(max(self.source_start, source_start), self.source_end)
         at = self.to_target(start)
         part = OffsetMap(start, at.offset)
         first = max(bisect_right(self._sources, start) - 1, 0)
