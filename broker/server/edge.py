@@ -1,0 +1,243 @@
+"""The network edge: accept, pump, time out, close. Knows frames and answers, nothing about Kafka.
+
+A connection takes whole frames out of its receive buffer and gives each to `serve`, which returns the answer's
+segments, None (no answer) or `Pending` (an answer that has to wait). Answers leave in the order of their
+requests. While an answer is pending the next frame stays where it is, in the receive buffer, and once that is
+full the socket is not read: a client that does not wait for its answers fills its own socket, not our memory.
+The same holds for a client that does not read its answers. `serve` raises `CloseConnection` to end just this
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from broker.server.context import ConnectionInfo
+from broker.server.intake import START, FrameBuffer, FrameSizeError
+
+logger = logging.getLogger("isthmus.broker")
+
+Segments = Sequence[bytes | bytearray | memoryview]
+# The most answers of one connection that may be waiting at once (requests that allow it, e.g. acks=all).
+MAX_WAITING = 32
+
+
+class CloseConnection(Exception):
+    """The peer broke the protocol, or asked for what has no answer; its connection ends, nothing else."""
+
+
+class Pending:
+    """An answer that needs waiting. `pipelined`: the next request may start meanwhile."""
+
+    __slots__ = ("abandoned_on_close", "coroutine", "pipelined")
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, Segments | None],
+        pipelined: bool = False,
+        abandoned_on_close: bool = False,
+    ) -> None:
+        self.coroutine = coroutine
+        self.pipelined = pipelined
+        self.abandoned_on_close = abandoned_on_close
+
+
+Serve = Callable[[memoryview, ConnectionInfo], "Segments | Pending | None"]
+
+
+class _Slot:
+    """The place of one answer in the connection's order. `task` is None once the answer is there."""
+
+    __slots__ = ("abandoned_on_close", "answer", "pipelined", "task")
+
+    def __init__(self, answer: Segments | None = None) -> None:
+        self.answer = answer
+        self.task: asyncio.Task[Segments | None] | None = None
+        self.pipelined = True
+        self.abandoned_on_close = False
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client connection. `owner` is told when it is made and lost."""
+
+    __slots__ = (
+        "_blocked", "_buffer", "_closing", "_info", "_out", "_owner", "_reading", "_serve", "_slots",
+        "_transport", "_writable", "last_active",
+    )  # fmt: skip
+
+    def __init__(self, owner: ConnectionOwner, serve: Serve, max_frame: int) -> None:
+        self._owner = owner
+        self._serve = serve
+        self._buffer = FrameBuffer(max_frame)
+        self._slots: deque[_Slot] = deque()
+        self._out: list[bytes | bytearray | memoryview] = []
+        self._blocked = False  # a request is pending that no other may overtake
+        self._reading = True
+        self._writable = True
+        self._closing = False
+        self._transport: asyncio.Transport | None = None
+        self._info = ConnectionInfo("", 0)
+        self.last_active = 0.0
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        self._info = ConnectionInfo(str(peer[0]), int(peer[1]), self._owner.name)
+        self.last_active = self._owner.now()
+        self._owner.connection_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._transport = None
+        for slot in self._slots:
+            if slot.task is not None and slot.abandoned_on_close:
+                slot.task.cancel()
+        self._slots.clear()
+        self._out.clear()
+        self._owner.connection_lost(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._buffer.received(nbytes)
+        self.last_active = self._owner.now()
+        self._pump()
+
+    def eof_received(self) -> bool:
+        return False  # close, after what is written has left; a pending answer has no reader any more
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.last_active = self._owner.now()
+        self._pump()
+
+    # -- the pump
+
+    def _pump(self) -> None:
+        """Serve frames while nothing holds them up, then write what they answered in one go."""
+        try:
+            while self._writable and not self._blocked and not self._closing:
+                frame = self._buffer.next_frame()
+                if frame is None:
+                    break
+                self._take(self._serve(frame, self._info))
+        except (CloseConnection, FrameSizeError) as error:
+            self._owner.refused(self._info, error)
+            self.abort()
+            return
+        self._flush()
+        self._steer_reading()
+
+    def _take(self, outcome: Segments | Pending | None) -> None:
+        if isinstance(outcome, Pending):
+            slot = _Slot()
+            slot.pipelined = outcome.pipelined
+            slot.abandoned_on_close = outcome.abandoned_on_close
+            slot.task = self._owner.start(outcome.coroutine)
+            self._line_up(slot)
+            slot.task.add_done_callback(lambda task: self._answered(slot, task))
+        elif outcome is not None:
+            if self._slots:
+                self._line_up(_Slot(outcome))
+            else:
+                self._out += outcome
+
+    def _line_up(self, slot: _Slot) -> None:
+        self._slots.append(slot)
+        self._blocked = not slot.pipelined or len(self._slots) >= MAX_WAITING
+
+    def _answered(self, slot: _Slot, task: asyncio.Task[Segments | None]) -> None:
+        slot.task = None
+        if self._transport is None or task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._owner.refused(self._info, error)
+            self.abort()
+            return
+        slot.answer = task.result()
+        while self._slots and self._slots[0].task is None:
+            answer = self._slots.popleft().answer
+            if answer is not None:
+                self._out += answer
+        self._blocked = bool(self._slots) and (
+            not self._slots[-1].pipelined or len(self._slots) >= MAX_WAITING
+        )
+        self._pump()
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None:
+            out, self._out = self._out, []
+            self._transport.writelines(out)
+
+    def _steer_reading(self) -> None:
+        """Read on unless whole frames fill the buffer; hand the buffer back when nothing is in it."""
+        if self._transport is None:
+            return
+        held_up = self._blocked or not self._writable
+        full = held_up and self._buffer.pending > 0 and len(self._buffer.space()) == 0
+        if full and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        elif not full and not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+        if self._buffer.capacity <= START:
+            self._buffer.release()
+
+    # -- the owner's side
+
+    @property
+    def info(self) -> ConnectionInfo:
+        return self._info
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the peer waits for an answer that we have not finished (such a connection is not idle)."""
+        return bool(self._slots)
+
+    def release_buffer(self) -> None:
+        self._buffer.release()
+
+    def close(self) -> None:
+        """Close after what is written has left."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class ConnectionOwner:
+    """What a connection asks of whoever accepted it (see `broker.server.listener`)."""
+
+    name = "PLAINTEXT"
+
+    def now(self) -> float:
+        raise NotImplementedError
+
+    def start(self, coroutine: Coroutine[Any, Any, Segments | None]) -> asyncio.Task[Segments | None]:
+        raise NotImplementedError
+
+    def connection_made(self, connection: Connection) -> None:
+        raise NotImplementedError
+
+    def connection_lost(self, connection: Connection) -> None:
+        raise NotImplementedError
+
+    def refused(self, info: ConnectionInfo, error: BaseException) -> None:
+        raise NotImplementedError

@@ -1,0 +1,1 @@
+"""One module per API (or family of APIs); each marks its functions with `broker.server.registry.handles`."""

@@ -1,0 +1,139 @@
+"""One listening socket: its connections, the tasks that still owe answers, idle closing, clean stop.
+
+Connections without traffic for `idle_s` are closed (`connections.max.idle.ms`); one whose answer we owe is not
+idle. Each refused connection gives one log line, limited to `LOGGED_PER_SECOND` so that a hostile client can
+not fill the disk with them; what was left out is counted in the next line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from broker.server.context import ConnectionInfo
+from broker.server.edge import CloseConnection, Connection, ConnectionOwner, Segments, Serve
+from broker.server.intake import FrameSizeError
+
+logger = logging.getLogger("isthmus.broker")
+
+BACKLOG = 1024
+LOGGED_PER_SECOND = 5
+# A connection quiet for this long gives its receive buffer back.
+BUFFER_IDLE_S = 10.0
+
+
+class Listener(ConnectionOwner):
+    """Accepts connections on one address. `name` is the Kafka listener name; `now` is monotonic seconds."""
+
+    def __init__(
+        self,
+        name: str,
+        serve: Serve,
+        *,
+        max_frame: int,
+        idle_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.connections: set[Connection] = set()
+        self.accepted = 0
+        self.refused_count = 0
+        self.idle_closed = 0
+        self._serve = serve
+        self._max_frame = max_frame
+        self._idle_s = idle_s
+        self._now = now
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Segments | None]] = set()
+        self._log_budget = LOGGED_PER_SECOND
+        self._log_second = 0
+        self._log_skipped = 0
+
+    async def open(self, host: str, port: int) -> int:
+        """Bind and accept; returns the bound port (port 0 asks for a free one). Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Connection(self, self._serve, self._max_frame),
+            host or None,
+            port,
+            family=socket.AF_UNSPEC,
+            backlog=BACKLOG,
+            reuse_address=True,
+        )
+        self._sweeper = loop.create_task(self._sweep(), name=f"idle-connections-{self.name}")
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop accepting, close every connection, cancel what still waits."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.abort()
+        tasks = list(self._tasks)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *([self._sweeper] if self._sweeper else []), return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None
+
+    # -- what connections ask
+
+    def now(self) -> float:
+        return self._now()
+
+    def start(self, coroutine: Coroutine[Any, Any, Segments | None]) -> asyncio.Task[Segments | None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def connection_made(self, connection: Connection) -> None:
+        self.accepted += 1
+        self.connections.add(connection)
+
+    def connection_lost(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+
+    def refused(self, info: ConnectionInfo, error: BaseException) -> None:
+        """One line about why a connection is closed."""
+        self.refused_count += 1
+        second = int(self._now())
+        if second != self._log_second:
+            self._log_second, self._log_budget = second, LOGGED_PER_SECOND
+        if self._log_budget == 0:
+            self._log_skipped += 1
+            return
+        self._log_budget -= 1
+        skipped, self._log_skipped = self._log_skipped, 0
+        more = f" ({skipped} more like this were not logged)" if skipped else ""
+        expected = isinstance(error, CloseConnection | FrameSizeError)
+        logger.log(
+            logging.WARNING if expected else logging.ERROR,
+            "closing connection from %s on %s: %s%s",
+            info.peer,
+            self.name,
+            error if expected else f"{type(error).__name__}: {error}",
+            more,
+            exc_info=None if expected else error,
+        )
+
+    # -- idle connections
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(max(0.05, min(self._idle_s / 4, BUFFER_IDLE_S)))
+            now = self._now()
+            for connection in list(self.connections):
+                quiet = now - connection.last_active
+                if quiet > self._idle_s and not connection.waiting:
+                    self.idle_closed += 1
+                    connection.abort()
+                elif quiet > BUFFER_IDLE_S:
+                    connection.release_buffer()
