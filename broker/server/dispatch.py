@@ -11,12 +11,13 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
-from broker.server.context import ConnectionInfo, RequestContext
-from broker.server.edge import CloseConnection, Pending, Segments
-from broker.server.registry import Entry, Registry
 from protocol.codec import decode
 from protocol.errors import DecodeError
 from protocol.frames import decode_request_header, encode_response
+
+from broker.server.context import ConnectionInfo, RequestContext
+from broker.server.edge import CloseConnectionError, Pending, Segments
+from broker.server.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -37,31 +38,33 @@ class Dispatcher:
         self.failures: dict[int, int] = {}
 
     def serve(self, frame: memoryview, connection: ConnectionInfo) -> Segments | Pending | None:
-        """Answer one request. Raises CloseConnection."""
+        """Answer one request. Raises CloseConnectionError."""
         try:
             header, position = decode_request_header(frame)
         except DecodeError as error:
-            raise CloseConnection(f"not a Kafka request: {error}") from error
+            raise CloseConnectionError(f"not a Kafka request: {error}") from error
         key, version = header.api_key, header.api_version
         entry = self._registry.find(key)
         if entry is None or not entry.min <= version <= entry.max:
             if key != API_VERSIONS or entry is None:
-                raise CloseConnection(f"API key {key} version {version} is not served here")
+                raise CloseConnectionError(f"API key {key} version {version} is not served here")
             return self._unsupported_api_versions(entry, header.correlation_id)
         try:
             request = decode(entry.request, version, frame, position)
         except DecodeError as error:
-            raise CloseConnection(f"{entry.name} v{version} request does not decode: {error}") from error
+            raise CloseConnectionError(f"{entry.name} v{version} request does not decode: {error}") from error
         self.requests[key] = self.requests.get(key, 0) + 1
         context = RequestContext(self._broker, version, header.client_id, connection, self._monotonic())
         try:
             response = entry.handler(request, context)
-        except CloseConnection:
+        except CloseConnectionError:
             raise
         except Exception as error:
             self.failures[key] = self.failures.get(key, 0) + 1
             logger.exception("%s v%d handler failed", entry.name, version)
-            raise CloseConnection(f"{entry.name} v{version} failed inside the broker: {error!r}") from error
+            raise CloseConnectionError(
+                f"{entry.name} v{version} failed inside the broker: {error!r}"
+            ) from error
         if response is None:
             return None
         if hasattr(response, "__await__"):
@@ -77,12 +80,14 @@ class Dispatcher:
     ) -> Segments | None:
         try:
             message = await response
-        except CloseConnection:
+        except CloseConnectionError:
             raise
         except Exception as error:
             self.failures[entry.key] = self.failures.get(entry.key, 0) + 1
             logger.exception("%s v%d handler failed", entry.name, version)
-            raise CloseConnection(f"{entry.name} v{version} failed inside the broker: {error!r}") from error
+            raise CloseConnectionError(
+                f"{entry.name} v{version} failed inside the broker: {error!r}"
+            ) from error
         return None if message is None else encode_response(message, version, correlation_id)
 
     def _unsupported_api_versions(self, entry: Entry, correlation_id: int) -> Segments:

@@ -1,11 +1,11 @@
 """The network edge: accept, pump, time out, close. Knows frames and answers, nothing about Kafka.
 
-A connection takes whole frames out of its receive buffer and gives each to `serve`, which returns the answer's
-segments, None (no answer) or `Pending` (an answer that has to wait). Answers leave in the order of their
-requests. While an answer is pending the next frame stays where it is, in the receive buffer, and once that is
-full the socket is not read: a client that does not wait for its answers fills its own socket, not our memory.
-The same holds for a client that does not read its answers. `serve` raises `CloseConnection` to end just this
-connection.
+A connection takes whole frames out of its receive buffer and gives each to `serve`, which returns the
+answer's segments, None (no answer) or `Pending` (an answer that has to wait). Answers leave in the order of
+their requests. While an answer is pending the next frame stays where it is, in the receive buffer, and once
+that is full the socket is not read: a client that does not wait for its answers fills its own socket, not our
+memory. The same holds for a client that does not read its answers. `serve` raises `CloseConnectionError` to
+end just this connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Segments = Sequence[bytes | bytearray | memoryview]
 MAX_WAITING = 32
 
 
-class CloseConnection(Exception):
+class CloseConnectionError(Exception):
     """The peer broke the protocol, or asked for what has no answer; its connection ends, nothing else."""
 
 
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
                 if frame is None:
                     break
                 self._take(self._serve(frame, self._info))
-        except (CloseConnection, FrameSizeError) as error:
+        except (CloseConnectionError, FrameSizeError) as error:
             self._owner.refused(self._info, error)
             self.abort()
             return

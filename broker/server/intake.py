@@ -44,7 +44,7 @@ class FrameBuffer:
         return len(self._view)
 
     def space(self) -> memoryview:
-        """Writable room for the next bytes; empty when whole frames fill the buffer and must be taken first."""
+        """Writable room for the next bytes; empty when whole frames fill the buffer and must go first."""
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._view) > KEPT or self._buffer is None:
@@ -103,7 +103,7 @@ class FrameBuffer:
             self._start, self._end = 0, have
 
     def _allocate(self, size: int) -> None:
-        """Move what is pending to a new buffer. Not resized in place: handlers may still hold views of the old."""
+        """Move what is pending to a new buffer; not resized in place, handlers may hold views of it."""
         have = self._end - self._start
         buffer = bytearray(size)
         view = memoryview(buffer)

@@ -1,8 +1,8 @@
 """One listening socket: its connections, the tasks that still owe answers, idle closing, clean stop.
 
-Connections without traffic for `idle_s` are closed (`connections.max.idle.ms`); one whose answer we owe is not
-idle. Each refused connection gives one log line, limited to `LOGGED_PER_SECOND` so that a hostile client can
-not fill the disk with them; what was left out is counted in the next line.
+Connections without traffic for `idle_s` are closed (`connections.max.idle.ms`); one whose answer we owe is
+not idle. Each refused connection gives one log line, limited to `LOGGED_PER_SECOND` so that a hostile client
+can not fill the disk with them; what was left out is counted in the next line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from broker.server.context import ConnectionInfo
-from broker.server.edge import CloseConnection, Connection, ConnectionOwner, Segments, Serve
+from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Segments, Serve
 from broker.server.intake import FrameSizeError
 
 logger = logging.getLogger("isthmus.broker")
@@ -113,7 +113,7 @@ class Listener(ConnectionOwner):
         self._log_budget -= 1
         skipped, self._log_skipped = self._log_skipped, 0
         more = f" ({skipped} more like this were not logged)" if skipped else ""
-        expected = isinstance(error, CloseConnection | FrameSizeError)
+        expected = isinstance(error, CloseConnectionError | FrameSizeError)
         logger.log(
             logging.WARNING if expected else logging.ERROR,
             "closing connection from %s on %s: %s%s",

@@ -60,9 +60,9 @@ def handles(
     """Mark a function as the handler of `request` in versions `min`..`max`.
 
     `advertised_min` differs from `min` only where old clients read the advertised minimum as a feature flag.
-    `notes` goes to docs/protocol.md. `pipelined`: the next request of the same connection may start while this
-    one waits (answers stay in order). `abandoned_on_close`: waiting is cancelled when the client goes away;
-    without it the handler runs to its end, because a half-done change must not be left behind.
+    `notes` goes to docs/protocol.md. `pipelined`: the next request of the same connection may start while
+    this one waits (answers stay in order). `abandoned_on_close`: waiting is cancelled when the client goes
+    away; without it the handler runs to its end, because a half-done change must not be left behind.
     """
 
     def mark(function: H) -> H:
