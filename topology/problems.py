@@ -38,7 +38,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for a near miss, a list of what is possible when that list is short, else nothing."""
+    """`; did you mean 'x'?` for a near miss, else what is possible when that list is short."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:

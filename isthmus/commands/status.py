@@ -1,0 +1,30 @@
+"""`isthmus status`: every process of a running topology."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.output import print_json, print_table
+from isthmus.topologies import DEFAULT_FILE
+
+
+def status(
+    file: Annotated[Path, typer.Argument(help="topology YAML")] = DEFAULT_FILE,
+    as_json: Annotated[bool, typer.Option("--json", help="for machines")] = False,
+) -> None:
+    """Show every process of a running topology: state, pid, ports, restarts, log file.
+
+    Example: isthmus status examples/two-datacenters.yaml --json
+    """
+    from isthmus.topologies import open_runtime, open_topology, run_control
+    from topology.control import request
+
+    rows = run_control(request(open_runtime(open_topology(file)), "status"))
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("name", "datacenter", "state", "pid", "port", "metrics_port", "restarts", "log")
+    print_table(columns, [[row[column] for column in columns] for row in rows])

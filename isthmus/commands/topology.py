@@ -1,0 +1,60 @@
+"""`isthmus topology …`: check and show topology files without starting anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from isthmus.output import fail, print_json, say
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show topology files.")
+
+File = Annotated[Path, typer.Argument(help="topology YAML", show_default=False)]
+
+
+@app.command()
+def validate(
+    file: File,
+    as_json: Annotated[bool, typer.Option("--json", help="for machines")] = False,
+) -> None:
+    """Check a file and show all its mistakes with line numbers.
+
+    Example: isthmus topology validate examples/two-datacenters.yaml
+    """
+    from topology.load import load_topology
+    from topology.problems import TopologyError
+
+    try:
+        topology = load_topology(file)
+    except TopologyError as error:
+        if as_json:
+            problems = [{"line": p.line, "where": p.where, "message": p.message} for p in error.problems]
+            print_json({"file": str(file), "valid": False, "problems": problems})
+            raise typer.Exit(1) from None
+        fail(str(error))
+    if as_json:
+        print_json({"file": str(file), "valid": True, "problems": []})
+    else:
+        say(
+            f"{file}: valid ({len(topology.clusters)} clusters, {len(topology.links)} links, "
+            f"{len(topology.backups)} backups)"
+        )
+
+
+@app.command()
+def show(file: File) -> None:
+    """The whole topology as JSON, with all defaults filled in and secrets left out.
+
+    Example: isthmus topology show examples/two-datacenters.yaml
+    """
+    from isthmus.topologies import open_topology
+
+    topology = open_topology(file)
+    content = json.loads(topology.model_dump_json())
+    for store in content["object_stores"].values():
+        for key in ("access_key", "secret_key"):
+            store[key] = None if store[key] is None else "(hidden)"
+    print_json(content)

@@ -1,0 +1,72 @@
+"""`isthmus up FILE`: run a topology in the foreground until Ctrl-C or `isthmus down`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.output import fail, note, print_table, say
+
+if TYPE_CHECKING:
+    from topology.models import Topology
+
+
+def up(file: Annotated[Path, typer.Argument(help="topology YAML", show_default=False)]) -> None:
+    """Start every process of a topology on this machine and keep it running.
+
+    What dies is started again; Ctrl-C (or isthmus down FILE) stops everything, the data stays.
+
+    Example: isthmus up examples/two-datacenters.yaml
+    """
+    from isthmus.topologies import open_topology
+    from topology.process import ProcessFailed
+    from topology.supervisor import AlreadyRunning
+
+    topology = open_topology(file)
+    try:
+        asyncio.run(_run(topology, file.resolve()))
+    except AlreadyRunning as error:
+        fail(str(error))
+    except ProcessFailed as error:
+        fail(f"could not start {topology.name}: {error}")
+
+
+async def _run(topology: Topology, file: Path) -> None:
+    from topology.control import ControlServer
+    from topology.supervisor import Supervisor
+
+    supervisor = Supervisor(topology, file, report=note)
+    control = ControlServer(supervisor)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, control.down.set)
+    starting = asyncio.create_task(supervisor.start())
+    stopping = asyncio.create_task(control.down.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+            return
+        await starting
+        await control.start()
+        _show(supervisor.status(), topology, file)
+        await stopping
+        note("stopping …")
+    finally:
+        stopping.cancel()
+        await control.close()
+        await supervisor.stop()
+    say(f"{topology.name} stopped; its data stays in {topology.data_directory}")
+
+
+def _show(status: list[dict[str, str | int | None]], topology: Topology, file: Path) -> None:
+    columns = ("name", "datacenter", "state", "pid", "port", "metrics_port")
+    print_table(columns, [[row[column] for column in columns] for row in status])
+    say(f"isthmus topology {topology.name} ready; stop it with Ctrl-C or: isthmus down {file}")

@@ -1,0 +1,57 @@
+"""How commands speak: one table printer, one JSON printer, one way to fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+
+FAILED, USAGE, DIFFERENCES = 1, 2, 3
+
+
+def say(text: str) -> None:
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """Progress and remarks: to standard error, so that standard output stays clean for pipes."""
+    typer.echo(text, err=True)
+
+
+def fail(message: str, code: int = FAILED) -> NoReturn:
+    typer.echo(f"isthmus: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Columns are as wide as their longest cell; None prints as `-`; numbers stand right."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    numeric = [
+        bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)
+        for i in range(len(columns))
+    ]
+    for row in [list(columns), *cells]:
+        parts = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        typer.echo("  ".join(parts).rstrip())
+
+
+def confirm(plan: str, *, yes: bool) -> None:
+    """Show what will happen and ask; without a terminal `--yes` is required."""
+    note(plan)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        fail("nothing done: this needs a yes; say --yes to do it without asking", USAGE)
+    if not typer.confirm("Do it?", err=True):
+        fail("nothing done")

@@ -1,0 +1,61 @@
+"""What the commands that work on a topology share: open the file, find what runs, fail clearly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from isthmus.output import fail, say
+from topology.control import ControlError, request
+from topology.load import load_topology
+from topology.models import Topology
+from topology.problems import TopologyError
+from topology.runtime import NotRunning, Runtime
+
+T = TypeVar("T")
+DEFAULT_FILE = Path("examples/two-datacenters.yaml")
+
+
+def open_topology(file: Path) -> Topology:
+    """The valid topology of `file`, or the end of the command with all its mistakes shown."""
+    try:
+        return load_topology(file)
+    except TopologyError as error:
+        fail(str(error))
+
+
+def open_runtime(topology: Topology) -> Runtime:
+    return Runtime.load(topology.data_directory)
+
+
+def run_control(work: Coroutine[Any, Any, T]) -> T:
+    """Run a request to the supervisor and turn its failures into one clear line."""
+    try:
+        return asyncio.run(work)
+    except (NotRunning, ControlError) as error:
+        fail(str(error))
+
+
+def bootstrap_of(cluster: str, file: Path | None) -> str:
+    """`host:port,…` as given, or the address of a cluster alias of the topology `file`."""
+    if ":" in cluster:
+        return cluster
+    topology = open_topology(file or DEFAULT_FILE)
+    if cluster not in topology.clusters:
+        fail(
+            f"there is no cluster '{cluster}' in {file or DEFAULT_FILE}: {', '.join(topology.clusters)}; "
+            "host:port works too"
+        )
+    try:
+        return open_runtime(topology).bootstrap_servers(topology, cluster)
+    except NotRunning as error:
+        fail(str(error))
+
+
+def control_parts(verb: str, parts: list[str], file: Path) -> None:
+    """Ask the supervisor of `file` to start, stop or kill parts, and name what it acted on."""
+    runtime = open_runtime(open_topology(file))
+    for name in run_control(request(runtime, verb, parts)):
+        say(f"{name}: {verb} done")

@@ -1,0 +1,97 @@
+"""Which processes a topology consists of, and the command line of each.
+
+Every process is an `isthmus` command that prints one `isthmus … ready` line when it serves and ends cleanly
+on SIGTERM, so that the supervisor needs to know nothing else about it.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from topology.models import Cluster, Topology
+from topology.runtime import (
+    HOST,
+    Runtime,
+    broker_name,
+    link_process_name,
+    store_name,
+    zookeeper_name,
+)
+
+Kind = Literal["zookeeper", "broker", "store", "link"]
+
+START_ORDER: tuple[Kind, ...] = ("zookeeper", "store", "broker", "link")
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    name: str
+    kind: Kind
+    datacenter: str
+    owner: str
+    """The cluster, link or object store that the process belongs to."""
+    arguments: tuple[str, ...]
+    autostart: bool
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (sys.executable, "-m", "isthmus", *self.arguments)
+
+
+def process_specs(topology: Topology, runtime: Runtime, file: Path) -> dict[str, ProcessSpec]:
+    """All processes by name, in start order. `file` is the topology's YAML (links read it again)."""
+    specs: list[ProcessSpec] = []
+    for alias, cluster in topology.clusters.items():
+        if cluster.brokers and cluster.zookeeper.connect is None:
+            specs.append(_zookeeper(topology, runtime, alias, cluster))
+        specs.extend(_brokers(topology, runtime, alias, cluster))
+    for alias, store in topology.object_stores.items():
+        if store.kind == "local":
+            arguments = ("object-store", "--port", str(runtime.ports[store_name(alias)]))
+            place = store.datacenter or next(iter(topology.datacenters))
+            specs.append(ProcessSpec(store_name(alias), "store", place, alias, arguments, autostart=True))
+    for name, link in topology.links.items():
+        process = link_process_name(name)
+        metrics = str(runtime.metrics_ports[process])
+        arguments = ("replicate", str(file), "--link", name, "--metrics-port", metrics)
+        place = topology.link_datacenter(name)
+        specs.append(ProcessSpec(process, "link", place, name, arguments, link.autostart))
+    specs.sort(key=lambda spec: START_ORDER.index(spec.kind))
+    return {spec.name: spec for spec in specs}
+
+
+def _zookeeper(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster) -> ProcessSpec:
+    name = zookeeper_name(alias)
+    arguments = (
+        "zookeeper",
+        *("--port", str(runtime.ports[name])),
+        *("--data", str(topology.data_directory / name)),
+        *("--heap-mb", str(cluster.zookeeper.heap_mb)),
+    )
+    return ProcessSpec(name, "zookeeper", cluster.datacenter, alias, arguments, cluster.autostart)
+
+
+def _brokers(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster) -> list[ProcessSpec]:
+    specs = []
+    for broker in cluster.brokers:
+        name = broker_name(alias, broker.id)
+        settings = {**cluster.settings, **broker.settings}
+        arguments = (
+            "broker",
+            *("--id", str(broker.id)),
+            *("--listener", f"PLAINTEXT://{HOST}:{runtime.ports[name]}"),
+            *("--zookeeper", runtime.zookeeper_connect(topology, alias)),
+            *("--data", str(topology.data_directory / name)),
+            *("--rack", broker.rack or cluster.datacenter),
+            *("--metrics-port", str(runtime.metrics_ports[name])),
+            *(part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")),
+        )
+        specs.append(ProcessSpec(name, "broker", cluster.datacenter, alias, arguments, cluster.autostart))
+    return specs
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,165 @@
+"""Where the processes of a topology listen: ports chosen once, kept over restarts, readable by every command.
+
+One JSON file in the data directory (`runtime.json`), written by the supervisor by rename, so that a reader
+never sees half of it. It also tells which supervisor is running. Must not start anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from topology.models import Topology
+
+HOST = "127.0.0.1"
+
+
+class NotRunning(Exception):
+    """The topology has to be started first; the message says how."""
+
+
+@dataclass
+class Runtime:
+    """Ports by process name (`east-zookeeper`, `east-broker-1`, `vault-store`) and the supervisor's pid."""
+
+    directory: Path
+    ports: dict[str, int] = field(default_factory=dict)
+    metrics_ports: dict[str, int] = field(default_factory=dict)
+    supervisor_pid: int | None = None
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "runtime.json"
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "supervisor.sock"
+
+    @classmethod
+    def load(cls, directory: Path) -> Runtime:
+        """What the last start chose; an empty runtime when the topology was never started."""
+        runtime = cls(directory)
+        try:
+            stored: dict[str, Any] = json.loads(runtime.file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return runtime
+        runtime.ports = stored["ports"]
+        runtime.metrics_ports = stored["metrics_ports"]
+        runtime.supervisor_pid = stored["supervisor_pid"]
+        return runtime
+
+    def save(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        content = {
+            "ports": self.ports,
+            "metrics_ports": self.metrics_ports,
+            "supervisor_pid": self.supervisor_pid,
+        }
+        fresh = self.file.with_suffix(".tmp")
+        fresh.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        os.replace(fresh, self.file)
+
+    def choose_ports(self, topology: Topology) -> None:
+        """Settle every port: a declared one as it is, a chosen one again if it is still free, else a new one."""
+        taken = {port for port in _declared(topology).values() if port}
+        for name, declared in _declared(topology).items():
+            self.ports[name] = declared or _keep_or_choose(self.ports.get(name), taken)
+            taken.add(self.ports[name])
+        for name, declared in _declared_metrics(topology).items():
+            self.metrics_ports[name] = declared or _keep_or_choose(self.metrics_ports.get(name), taken)
+            taken.add(self.metrics_ports[name])
+
+    def bootstrap_servers(self, topology: Topology, cluster: str) -> str:
+        """`host:port,…` of a cluster, wherever it runs. Raises NotRunning before the first start."""
+        spec = topology.clusters[cluster]
+        if spec.bootstrap_servers is not None:
+            return spec.bootstrap_servers
+        names = [broker_name(cluster, broker.id) for broker in spec.brokers]
+        return ",".join(f"{HOST}:{self._port(topology, name)}" for name in names)
+
+    def zookeeper_connect(self, topology: Topology, cluster: str) -> str:
+        declared = topology.clusters[cluster].zookeeper.connect
+        return declared or f"{HOST}:{self._port(topology, zookeeper_name(cluster))}"
+
+    def store_endpoint(self, topology: Topology, store: str) -> str | None:
+        """URL of the S3 API; None means the provider's own (AWS)."""
+        spec = topology.object_stores[store]
+        if spec.kind == "s3":
+            return spec.endpoint
+        return f"http://{HOST}:{self._port(topology, store_name(store))}"
+
+    def _port(self, topology: Topology, name: str) -> int:
+        if name not in self.ports:
+            raise NotRunning(
+                f"{name} has no address yet: start topology '{topology.name}' first (isthmus up FILE)"
+            )
+        return self.ports[name]
+
+
+def zookeeper_name(cluster: str) -> str:
+    return f"{cluster}-zookeeper"
+
+
+def broker_name(cluster: str, broker: int) -> str:
+    return f"{cluster}-broker-{broker}"
+
+
+def link_process_name(link: str) -> str:
+    return f"link-{link.replace('->', '-to-')}"
+
+
+def store_name(store: str) -> str:
+    return f"{store}-store"
+
+
+def _declared(topology: Topology) -> dict[str, int]:
+    ports: dict[str, int] = {}
+    for alias, cluster in topology.clusters.items():
+        if cluster.brokers and cluster.zookeeper.connect is None:
+            ports[zookeeper_name(alias)] = cluster.zookeeper.port
+        for broker in cluster.brokers:
+            ports[broker_name(alias, broker.id)] = broker.port
+    for alias, store in topology.object_stores.items():
+        if store.kind == "local":
+            ports[store_name(alias)] = store.port
+    return ports
+
+
+def _declared_metrics(topology: Topology) -> dict[str, int]:
+    ports: dict[str, int] = {}
+    for alias, cluster in topology.clusters.items():
+        for broker in cluster.brokers:
+            ports[broker_name(alias, broker.id)] = broker.metrics_port
+    for name, link in topology.links.items():
+        ports[link_process_name(name)] = link.metrics_port
+    return ports
+
+
+def _keep_or_choose(port: int | None, taken: set[int]) -> int:
+    if port is not None and port not in taken and _is_free(port):
+        return port
+    while True:
+        chosen = _free_port()
+        if chosen not in taken:
+            return chosen
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
