@@ -61,7 +61,7 @@ def _links(document: dict[str, Any]) -> Iterator[Found]:
         if body.get("naming") == "identity" and back in links:
             yield (
                 ("links", name, "naming"),
-                f"identity naming together with {back} would copy records back to where they came from: use prefix",
+                f"identity naming beside {back} would copy records back to where they came from: use prefix",
             )
 
 

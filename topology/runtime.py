@@ -64,7 +64,7 @@ class Runtime:
         os.replace(fresh, self.file)
 
     def choose_ports(self, topology: Topology) -> None:
-        """Settle every port: a declared one as it is, a chosen one again if it is still free, else a new one."""
+        """Settle every port: as declared, else the one of the last start if it is free, else a new one."""
         taken = {port for port in _declared(topology).values() if port}
         for name, declared in _declared(topology).items():
             self.ports[name] = declared or _keep_or_choose(self.ports.get(name), taken)

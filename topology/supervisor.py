@@ -84,7 +84,7 @@ class Supervisor:
             self._lock = None
 
     async def start_parts(self, parts: Iterable[str]) -> None:
-        """Start processes, clusters, links, stores or datacenters by name; what runs already is left alone."""
+        """Start processes, clusters, links, stores or datacenters; what runs already is left alone."""
         names = self.resolve(parts)
         async with self._busy:
             self._wanted.update(names)
