@@ -3,7 +3,7 @@
 Owns reading the header, walking a buffer batch by batch, the checksum, and the few fields that a broker
 or a link changes in place. It never looks at the records behind the header. The checksum starts at
 byte 21, so base offset and leader epoch may be patched without touching it; every other change here
-recomputes it. Message formats v0 and v1 are refused as `UnsupportedMagicError` (KIP-724): they are not converted.
+recomputes it. Formats v0 and v1 are refused as `UnsupportedMagicError` and never converted (KIP-724).
 """
 
 from collections.abc import Iterator
@@ -111,7 +111,7 @@ class BatchHeader(NamedTuple):
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """Header of the batch at `pos`; the batch itself may reach past the end of `buf`.
 
-    Raises `UnsupportedMagicError` for old formats and `DecodeError` for fewer than 61 bytes or impossible values.
+    Raises `UnsupportedMagicError` for old formats, `DecodeError` for less than 61 bytes or impossible values.
     """
     have = len(buf) - pos
     if have < HEADER_SIZE:
