@@ -1,0 +1,125 @@
+"""From texts (server.properties, `--set name=value`) to a BrokerConfig, with every mistake named at once."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from broker.config.broker_settings import BROKER_DEFINITIONS, BrokerConfig
+from broker.config.definition import ConfigError, unknown
+from broker.config.foreign import IGNORED, refused
+from broker.config.listeners import Endpoint
+from broker.config.topic_settings import broker_synonyms, topic_defaults
+
+_log = logging.getLogger("isthmus.broker")
+_SYNONYMS = broker_synonyms()
+
+
+def load(properties: Mapping[str, str], origins: Mapping[str, str] | None = None) -> BrokerConfig:
+    """Settings from texts. `origins` says where each came from, for errors. Raises ConfigError."""
+    values: dict[str, object] = {}
+    errors: list[str] = []
+    for name, text in properties.items():
+        try:
+            values |= _value(name, text)
+        except (ValueError, ConfigError) as error:
+            place = f"{origins[name]}: " if origins and name in origins else ""
+            errors.append(f"{place}{error}")
+    if errors:
+        raise ConfigError(errors)
+    config = BrokerConfig(
+        **values,  # type: ignore[arg-type]
+        topic_defaults=topic_defaults(properties),
+        given=MappingProxyType(dict(properties)),
+    )
+    errors.extend(_contradictions(config))
+    if errors:
+        raise ConfigError(errors)
+    return config
+
+
+def _value(name: str, text: str) -> dict[str, object]:
+    """The attribute that a setting gives, if it gives one. Raises ValueError or ConfigError naming it."""
+    values: dict[str, object] = {}
+    definition = BROKER_DEFINITIONS.get(name)
+    if definition is not None:
+        values[definition.attribute] = definition.parse(text)
+    if name in _SYNONYMS:
+        topic_defaults({name: text})
+    if definition is not None or name in _SYNONYMS:
+        return values
+    if (why := refused(name)) is not None:
+        raise ValueError(f"{name}: {why}")
+    if name not in IGNORED:
+        raise ValueError(unknown(name, [*BROKER_DEFINITIONS, *_SYNONYMS]))
+    _log.warning("%s has no effect: %s", name, IGNORED[name])
+    return values
+
+
+def _contradictions(config: BrokerConfig) -> Iterable[str]:
+    """What is wrong between settings that are each right."""
+    try:
+        endpoints = config.endpoints
+    except ValueError as error:
+        yield f"listeners: {error}"
+        return
+    try:
+        advertised = config.advertised_endpoints
+    except ValueError as error:
+        yield f"advertised.listeners: {error}"
+        return
+    yield from _listener_contradictions(config, endpoints, advertised)
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        yield "group.min.session.timeout.ms: must not be above group.max.session.timeout.ms"
+    if config.broker_id > config.reserved_broker_max_id:
+        yield f"broker.id: must not be above reserved.broker.max.id ({config.reserved_broker_max_id})"
+
+
+def _listener_contradictions(
+    config: BrokerConfig, endpoints: Sequence[Endpoint], advertised: Sequence[Endpoint]
+) -> Iterable[str]:
+    for endpoint in endpoints:
+        if endpoint.protocol != "PLAINTEXT":
+            yield f"listeners: {endpoint}: this version serves PLAINTEXT only, not {endpoint.protocol}"
+    names = {endpoint.name for endpoint in endpoints}
+    for endpoint in advertised:
+        if endpoint.name not in names:
+            yield f"advertised.listeners: {endpoint} is not among the listeners {', '.join(sorted(names))}"
+    named = config.inter_broker_listener_name
+    if named is not None and named.upper() not in names:
+        yield f"inter.broker.listener.name: {named} is not among the listeners"
+    if named is None and all(item.protocol != config.security_inter_broker_protocol for item in endpoints):
+        yield f"security.inter.broker.protocol: no listener has {config.security_inter_broker_protocol}"
+
+
+def read_properties(path: Path | str) -> tuple[dict[str, str], dict[str, str]]:
+    """A Java .properties file: texts by name, and `file:line` by name. Raises ConfigError."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise ConfigError([f"{path}: {reason}"]) from error
+    properties: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    number = 0
+    while number < len(lines):
+        first, line = number + 1, lines[number].strip()
+        number += 1
+        if not line or line[0] in "#!":
+            continue
+        while line.endswith("\\") and number < len(lines):
+            line = line[:-1] + lines[number].strip()
+            number += 1
+        name, text = _split(line)
+        properties[name] = text
+        origins[name] = f"{path}:{first}"
+    return properties, origins
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Name and text around the first `=`, `:` or blank, as java.util.Properties does."""
+    end = next((index for index, char in enumerate(line) if char in "=: \t"), len(line))
+    text = line[end:].lstrip()
+    if text[:1] in ("=", ":"):
+        text = text[1:].lstrip()
+    return line[:end], text
