@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from protocol.types import TopicPartition
-
 from transfer.ledger import Copied
 
 

@@ -1,0 +1,193 @@
+"""The raw lane: batches as a source stores them become batches that a Kafka cluster takes from a producer.
+
+Owns the rules, pure and without I/O; it must not know where chunks come from or who sends the result.
+Payloads are never copied or decompressed: a new 61-byte header is put before a view of the old payload. A
+batch that cannot go as it is gets decoded and built again, alone.
+
+What a Kafka target wants (LogValidator, ProduceRequest): base offset 0, leader epoch -1, offsets without
+holes, CreateTime, no control batches, one batch per partition and request. Transactional sources are read
+committed (KIP-98): markers are skipped, aborted batches dropped, the transactional bit cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final, NamedTuple
+
+import crc32c
+
+from protocol.errors import ProtocolError
+from protocol.records.building import build_batch
+from protocol.records.header import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    BatchHeader,
+    UnsupportedMagicError,
+    check_crc,
+    iter_headers,
+)
+from protocol.records.reading import read_records
+from protocol.records.record import Record
+from transfer.endpoint import Chunk
+
+_FRONT: Final = Struct(">qiibI")
+_BODY: Final = Struct(">hiqqqhii")
+_LENGTH_BEFORE_PAYLOAD: Final = 49
+_ABORT_MARKER: Final = 0
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One batch ready to be sealed with a producer's identity."""
+
+    payload: memoryview
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    record_count: int
+    sources: tuple[tuple[int, int], ...]
+    """(source offset, length) stretches of its records, in order."""
+    next_source_offset: int
+    source_crc: int
+    source_size: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch as it will be sent."""
+        return HEADER_SIZE + self.payload.nbytes
+
+
+class Refusal(NamedTuple):
+    """A batch at `offset` that this lane cannot move; what stands before it can be."""
+
+    offset: int
+    reason: str
+
+
+def plan(chunk: Chunk) -> tuple[list[Outgoing], Refusal | None]:
+    """The batches of a chunk to send, in order, up to the first that cannot be moved."""
+    planned: list[Outgoing] = []
+    offset = chunk.first_offset
+    aborted = _Aborted(chunk)
+    try:
+        for pos, header in iter_headers(chunk.batches):
+            offset = max(header.base_offset, chunk.first_offset)
+            if header.next_offset <= chunk.first_offset or aborted.skips(pos, header):
+                continue
+            if not check_crc(chunk.batches, pos, header):
+                return planned, Refusal(offset, "the batch's checksum does not hold: damaged at the source")
+            out = _outgoing(chunk, pos, header)
+            if out is not None:
+                planned.append(out)
+    except UnsupportedMagicError as error:
+        return planned, Refusal(offset, f"{error}: convert the topic with Kafka 3.9's broker or a consumer")
+    except ProtocolError as error:
+        return planned, Refusal(offset, f"damaged batch: {error}")
+    return planned, None
+
+
+def seal(out: Outgoing, producer_id: int, epoch: int, base_sequence: int) -> tuple[bytes, memoryview]:
+    """The batch as two segments: a header with this producer's identity and a fresh CRC, and the payload."""
+    body = _BODY.pack(
+        out.attributes,
+        out.last_offset_delta,
+        out.base_timestamp,
+        out.max_timestamp,
+        producer_id,
+        epoch,
+        base_sequence,
+        out.record_count,
+    )
+    crc = crc32c.crc32c(out.payload, crc32c.crc32c(body))
+    return _FRONT.pack(0, _LENGTH_BEFORE_PAYLOAD + out.payload.nbytes, -1, 2, crc) + body, out.payload
+
+
+def next_sequence(sequence: int, records: int) -> int:
+    """The sequence number after a batch of `records`; it wraps to 0 behind 2^31 - 1."""
+    return (sequence + records) & 0x7FFF_FFFF
+
+
+def _outgoing(chunk: Chunk, pos: int, header: BatchHeader) -> Outgoing | None:
+    if header.record_count == 0:  # the cleaner keeps such a batch for its producer's state only
+        return None
+    whole = header.record_count == header.last_offset_delta + 1 and header.base_offset >= chunk.first_offset
+    if not whole or header.timestamp_type:
+        return _built_again(chunk, pos, header)
+    return Outgoing(
+        payload=chunk.batches[pos + HEADER_SIZE : pos + header.size],
+        attributes=header.attributes & CODEC_MASK,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        record_count=header.record_count,
+        sources=((header.base_offset, header.record_count),),
+        next_source_offset=header.next_offset,
+        source_crc=header.crc,
+        source_size=header.size,
+    )
+
+
+def _built_again(chunk: Chunk, pos: int, header: BatchHeader) -> Outgoing | None:
+    """Decodes one batch: it has holes, begins before the wanted offset, or carries the broker's append time.
+
+    An append time is one field of the header for all records; a producer may only send CreateTime, so each
+    record gets that time as its own.
+    """
+    records = [
+        record for record in read_records(chunk.batches, pos, header) if record.offset >= chunk.first_offset
+    ]
+    if not records:
+        return None
+    built = memoryview(build_batch(records, codec=header.codec))
+    _, again = next(iter_headers(built))
+    return Outgoing(
+        payload=built[HEADER_SIZE:],
+        attributes=again.attributes,
+        last_offset_delta=again.last_offset_delta,
+        base_timestamp=again.base_timestamp,
+        max_timestamp=again.max_timestamp,
+        record_count=again.record_count,
+        sources=tuple(_stretches(records)),
+        next_source_offset=header.next_offset,
+        source_crc=header.crc,
+        source_size=header.size,
+    )
+
+
+def _stretches(records: list[Record]) -> Iterator[tuple[int, int]]:
+    first = last = records[0].offset
+    for record in records[1:]:
+        if record.offset != last + 1:
+            yield first, last + 1 - first
+            first = record.offset
+        last = record.offset
+    yield first, last + 1 - first
+
+
+class _Aborted:
+    """Which batches of a chunk belong to aborted transactions (Kafka's CompletedFetch)."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self._buf = chunk.batches
+        self._ahead = sorted(chunk.aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._open: set[int] = set()
+
+    def skips(self, pos: int, header: BatchHeader) -> bool:
+        """Whether the next batch is not data: a marker, or aborted."""
+        while self._ahead and self._ahead[-1].first_offset <= header.last_offset:
+            self._open.add(self._ahead.pop().producer_id)
+        if header.is_control:
+            if header.producer_id in self._open and _is_abort(self._buf, pos, header):
+                self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open
+
+
+def _is_abort(buf: memoryview, pos: int, header: BatchHeader) -> bool:
+    for record in read_records(buf, pos, header):
+        key = record.key or b""
+        return len(key) >= 4 and int.from_bytes(key[2:4]) == _ABORT_MARKER
+    return False

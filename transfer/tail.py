@@ -1,0 +1,107 @@
+"""Finding out what a killed transfer had already written: exact matching of a target's tail.
+
+Owns the comparison, pure and without I/O. Progress is stored a moment after data is acknowledged, so after
+a crash the target may hold batches that no ledger knows. They were written in order, and the raw lane keeps
+payloads as they are; so the source's next batches are looked for, in order, in what stands behind the
+recorded end of the target. Batches of other producers in between are stepped over. What is not found is
+copied (at least once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.errors import ProtocolError
+from protocol.records.header import HEADER_SIZE, BatchHeader, iter_headers, read_header
+from protocol.records.reading import read_records
+from protocol.records.record import Record
+from transfer.ledger import Copied
+from transfer.offset_map import Run
+from transfer.rewrite import Outgoing, seal
+
+
+class TailMatcher:
+    """Give it the target's tail, then the source's batches in order until `done`."""
+
+    def __init__(self, tail: Sequence[memoryview]) -> None:
+        self._tail: list[tuple[memoryview, int, BatchHeader]] = [
+            (buf, pos, header) for buf in tail for pos, header in iter_headers(buf) if not header.is_control
+        ]
+        self._next = 0
+        self._runs: list[Run] = []
+        self._crcs: list[int] = []
+        self._bytes = 0
+        self._next_source = -1
+        self.records = 0
+        self.done = not self._tail
+
+    def offer(self, out: Outgoing) -> bool:
+        """Whether the source's next batch is already at the target. False ends the matching."""
+        if self.done:
+            return False
+        for index in range(self._next, len(self._tail)):
+            buf, pos, header = self._tail[index]
+            if same_records(out, buf, pos, header):
+                self._book(out, header.base_offset)
+                self._next = index + 1
+                self.done = self._next == len(self._tail)
+                return True
+        self.done = True
+        return False
+
+    def _book(self, out: Outgoing, target: int) -> None:
+        for source, length in out.sources:
+            self._runs.append(Run(source, target, length))
+            target += length
+        self._crcs.append(out.source_crc)
+        self._bytes += out.source_size
+        self._next_source = out.next_source_offset
+        self.records += out.record_count
+
+    @property
+    def left_over(self) -> int:
+        """Batches of the tail that were not recognised."""
+        return len(self._tail) - len(self._crcs)
+
+    def copied(self) -> Copied | None:
+        """What the ledger lacks; None when nothing was recognised."""
+        if not self._runs:
+            return None
+        return Copied(tuple(self._runs), self._next_source, self.records, self._bytes, tuple(self._crcs))
+
+
+def same_records(out: Outgoing, buf: memoryview, pos: int, header: BatchHeader) -> bool:
+    """Whether a batch at the target holds the records of `out`.
+
+    Byte for byte first; a target that compresses anew or stamps its own time is compared record by record.
+    """
+    if header.record_count != out.record_count:
+        return False
+    if not header.timestamp_type and header.base_timestamp != out.base_timestamp:
+        return False
+    payload = buf[pos + HEADER_SIZE : pos + header.size]
+    if payload == out.payload and header.codec == out.attributes:
+        return True
+    if header.codec == out.attributes and not header.timestamp_type:
+        return False
+    return _content(buf, pos, header) == _own_content(out, with_time=not header.timestamp_type)
+
+
+def _own_content(out: Outgoing, *, with_time: bool) -> list[tuple[object, ...]] | None:
+    head, payload = seal(out, -1, -1, -1)
+    whole = memoryview(head + bytes(payload))
+    return _content(whole, 0, read_header(whole), with_time=with_time)
+
+
+def _content(
+    buf: memoryview, pos: int, header: BatchHeader, *, with_time: bool | None = None
+) -> list[tuple[object, ...]] | None:
+    timed = not header.timestamp_type if with_time is None else with_time
+    try:
+        return [_fields(record, timed) for record in read_records(buf, pos, header)]
+    except ProtocolError:
+        return None
+
+
+def _fields(record: Record, timed: bool) -> tuple[object, ...]:
+    return (record.timestamp if timed else 0, record.key, record.value, record.headers)
