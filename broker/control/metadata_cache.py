@@ -1,0 +1,210 @@
+"""What this broker knows of the whole cluster: brokers, topics, ids, leaders. Filled by UpdateMetadata alone.
+
+Plain state without I/O: it answers Metadata requests and look-ups on hot paths, and wakes those who wait for
+a change (CreateTopics waits until leaders are known). It may be behind the controller, never ahead of it.
+Must not know ZooKeeper. (Kafka: `ZkMetadataCache`.)
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from protocol.messages.update_metadata_request import UpdateMetadataPartitionState, UpdateMetadataRequest
+from protocol.types import ZERO_UUID
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""Leader of a partition that is being deleted (Kafka: LeaderAndIsr.LeaderDuringDelete)."""
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+
+
+class BrokerEndpoint(NamedTuple):
+    host: str
+    port: int
+    security_protocol: int
+
+
+class BrokerInfo(NamedTuple):
+    """A living broker. `endpoints` by listener name."""
+
+    broker_id: int
+    rack: str | None
+    endpoints: Mapping[str, BrokerEndpoint]
+
+
+class PartitionInfo(NamedTuple):
+    """State of one partition; leader -1 while there is none."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+
+
+class TopicInfo:
+    """One topic; `partitions` by index."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: dict[int, PartitionInfo] = {}
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    def __repr__(self) -> str:
+        return f"TopicInfo({self.name!r}, {len(self.partitions)} partitions)"
+
+
+class MetadataCache:
+    """`generation` grows with every change. Reading is by attribute and plain dict look-up."""
+
+    def __init__(self, cluster_id: str = "", broker_id: int = -1) -> None:
+        self.cluster_id = cluster_id
+        self.broker_id = broker_id
+        self.controller_id = -1
+        self.controller_epoch = -1
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.generation = 0
+        self._names: dict[bytes, str] = {}
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    # -- look-up
+
+    def topic(self, name: str) -> TopicInfo | None:
+        return self.topics.get(name)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def topic_id(self, name: str) -> bytes:
+        """Id of a topic; ZERO_UUID when it is not known."""
+        topic = self.topics.get(name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def partition(self, topic: str, index: int) -> PartitionInfo | None:
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(index)
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        return self.partition(topic, index) is not None
+
+    def leader(self, topic: str, index: int) -> int:
+        """Broker id of the leader, or -1."""
+        info = self.partition(topic, index)
+        return NO_LEADER if info is None else info.leader
+
+    def endpoint(self, broker_id: int, listener: str) -> BrokerEndpoint | None:
+        """Address of a living broker on a listener, or None."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
+    def alive(self, listener: str) -> list[BrokerInfo]:
+        """Living brokers that have the listener, by id."""
+        return [
+            self.brokers[number]
+            for number in sorted(self.brokers)
+            if listener in self.brokers[number].endpoints
+        ]
+
+    # -- change
+
+    def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
+        """Apply the controller's word; returns the partitions that were deleted.
+
+        The caller has refused stale controller epochs. Brokers are replaced whole, partitions one by one.
+        """
+        self.controller_id = request.controller_id
+        self.controller_epoch = request.controller_epoch
+        self.brokers = {
+            broker.id: BrokerInfo(
+                broker.id,
+                broker.rack,
+                {
+                    endpoint.listener: BrokerEndpoint(
+                        endpoint.host, endpoint.port, endpoint.security_protocol
+                    )
+                    for endpoint in broker.endpoints
+                },
+            )
+            for broker in request.live_brokers
+        }
+        deleted: list[tuple[str, int]] = []
+        for topic in request.topic_states:
+            deleted += self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states)
+        for state in request.ungrouped_partition_states:
+            deleted += self._update_topic(state.topic_name, ZERO_UUID, [state])
+        self._changed()
+        return deleted
+
+    def _update_topic(
+        self, name: str, topic_id: bytes, states: Iterable[UpdateMetadataPartitionState]
+    ) -> list[tuple[str, int]]:
+        topic = self.topics.get(name)
+        if topic is not None and topic.topic_id != topic_id:
+            self._forget(topic)  # deleted and created again while nobody told us
+            topic = None
+        deleted = []
+        for state in states:
+            if state.leader == LEADER_DURING_DELETE:
+                deleted.append((name, state.partition_index))
+                if topic is not None:
+                    topic.partitions.pop(state.partition_index, None)
+                continue
+            if topic is None:
+                topic = self.topics[name] = TopicInfo(name, topic_id)
+                self._names[topic_id] = name
+            topic.partitions[state.partition_index] = PartitionInfo(
+                state.partition_index,
+                state.leader,
+                state.leader_epoch,
+                tuple(state.replicas),
+                tuple(state.isr),
+                tuple(state.offline_replicas),
+            )
+        if topic is not None and not topic.partitions:
+            self._forget(topic)
+        return deleted
+
+    def _forget(self, topic: TopicInfo) -> None:
+        del self.topics[topic.name]
+        if self._names.get(topic.topic_id) == topic.name:
+            del self._names[topic.topic_id]
+
+    # -- waiting
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """`callback()` runs after every change."""
+        self._listeners.append(callback)
+
+    async def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether `condition()` became true within the timeout; looked at after every change."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    waiter = asyncio.get_running_loop().create_future()
+                    self._waiters.add(waiter)
+                    try:
+                        await waiter
+                    finally:
+                        self._waiters.discard(waiter)
+        except TimeoutError:
+            return condition()
+        return True
+
+    def _changed(self) -> None:
+        self.generation += 1
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+        for callback in self._listeners:
+            callback()
