@@ -36,7 +36,7 @@ class BrokerInfo(NamedTuple):
 class PartitionInfo(NamedTuple):
     """State of one partition; leader -1 while there is none."""
 
-    index: int
+    partition: int
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
