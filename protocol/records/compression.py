@@ -121,12 +121,12 @@ def _unsnappy(data: Buffer, limit: int) -> bytes | None:
 
 
 def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
-    if view[:8] != _XERIAL_MAGIC:
+    if bytes(view[:8]) != _XERIAL_MAGIC:
         yield view
         return
     pos, end = 0, len(view)
     while pos < end:
-        if view[pos : pos + 8] == _XERIAL_MAGIC:  # streams may follow each other, each with its header
+        if bytes(view[pos : pos + 8]) == _XERIAL_MAGIC:  # streams may follow each other, each with its header
             pos += 16
             if pos > end:
                 raise ValueError("stream header cut short")
@@ -175,7 +175,7 @@ def _zstd_bound(view: memoryview) -> int:
     """Upper bound of the output, from block headers alone (RFC 8878 §3.1.1); damage is for the library."""
     total, pos, end = 0, 0, len(view)
     while end - pos >= 5:
-        magic = view[pos : pos + 4]
+        magic = bytes(view[pos : pos + 4])
         if magic != _ZSTD_MAGIC:
             if magic[0] >> 4 == 5 and magic[1:] == b"\x2a\x4d\x18":  # a skippable frame
                 pos += 8 + int.from_bytes(view[pos + 4 : pos + 8], "little")
