@@ -1,0 +1,388 @@
+"""ZooKeeper for asyncio: kazoo runs in its own threads, results and events come to the event loop.
+
+Commands are retried while the connection is away and end with SessionExpired when the session is gone. A
+write whose answer was lost is looked at again before it is called a failure: our own node, our own data.
+Watches fire once, and also when the connection was lost: whoever is woken reads again.
+Must not know Kafka's paths.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, Self, TypeVar
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+_log = logging.getLogger("isthmus.broker")
+_RETRY_PAUSE_S = 0.1
+
+T = TypeVar("T")
+
+
+class ZooKeeperError(Exception):
+    """A ZooKeeper command failed; the message names the path."""
+
+
+class ZooKeeperUnavailable(ZooKeeperError):
+    """No server answered within the connection timeout."""
+
+
+class SessionExpired(ZooKeeperError):
+    """The session is gone, and with it every ephemeral node of ours."""
+
+
+class NodeExists(ZooKeeperError):
+    pass
+
+
+class NoNode(ZooKeeperError):
+    pass
+
+
+class BadVersion(ZooKeeperError):
+    """Somebody else wrote the node since its version was read."""
+
+
+class NotEmpty(ZooKeeperError):
+    pass
+
+
+_ERRORS: dict[type[Exception], type[ZooKeeperError]] = {
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.SessionExpiredError: SessionExpired,
+    kazoo_errors.ConnectionClosedError: SessionExpired,
+}
+_LOST = (kazoo_errors.ConnectionLoss, kazoo_errors.OperationTimeoutError)
+
+
+class SessionEvent(Enum):
+    SUSPENDED = "connection lost, the session may live on"
+    RESUMED = "connected again, same session"
+    EXPIRED = "session lost"
+    RENEWED = "connected again, new session"
+
+
+class Node(NamedTuple):
+    """A node as read. `owner` is the session of an ephemeral node, else 0; `created` its creation zxid."""
+
+    data: bytes
+    version: int
+    owner: int
+    created: int
+
+
+class Create(NamedTuple):
+    path: str
+    data: bytes = b""
+
+
+class Set(NamedTuple):
+    path: str
+    data: bytes
+    version: int = -1
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int = -1
+
+
+class Check(NamedTuple):
+    path: str
+    version: int
+
+
+Operation = Create | Set | Delete | Check
+Watch = Callable[[], None]
+
+
+class ZooKeeper:
+    """One session. Make it with `connect`; `close` ends the session and removes its ephemeral nodes."""
+
+    def __init__(self, client: Any, loop: asyncio.AbstractEventLoop, address: str) -> None:
+        self.address = address
+        self._client = client
+        self._loop = loop
+        self._listeners: list[Callable[[SessionEvent], None]] = []
+        self._expired = False
+        self._closing = False
+        self._connected = asyncio.Event()
+        client.add_listener(self._state_changed)
+
+    @classmethod
+    async def connect(cls, address: str, *, session_timeout_ms: int, wait_ms: int) -> Self:
+        """Open a session, and make the chroot if it is missing. Raises ZooKeeperUnavailable."""
+        quiet = logging.getLogger("isthmus.broker.kazoo")
+        quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
+        forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
+        hosts, slash, chroot = address.partition("/")
+        client = KazooClient(
+            hosts=hosts, timeout=session_timeout_ms / 1000, connection_retry=forever, logger=quiet
+        )
+        zookeeper = cls(client, asyncio.get_running_loop(), address)
+        try:
+            await asyncio.to_thread(client.start, wait_ms / 1000)
+        except KazooTimeoutError:
+            raise ZooKeeperUnavailable(
+                f"no ZooKeeper reachable at {hosts} within {wait_ms} ms (zookeeper.connection.timeout.ms)"
+            ) from None
+        if slash and chroot:
+            await zookeeper.make_path("/" + chroot)
+            client.chroot = "/" + chroot.rstrip("/")
+        return zookeeper
+
+    async def close(self) -> None:
+        self._closing = True
+        await asyncio.to_thread(self._client.stop)
+        await asyncio.to_thread(self._client.close)
+
+    # -- session
+
+    @property
+    def session_id(self) -> int:
+        """Number of the current session, as nodes name their owner; 0 without one."""
+        identity = self._client.client_id
+        return 0 if identity is None or identity[0] is None else int(identity[0])
+
+    @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
+        """`callback(event)` runs in the event loop."""
+        self._listeners.append(callback)
+
+    def _state_changed(self, state: str) -> None:
+        self._to_loop(self._session_state, state)
+
+    def _session_state(self, state: str) -> None:
+        if self._closing:
+            return
+        if state == KazooState.CONNECTED:
+            event = SessionEvent.RENEWED if self._expired else SessionEvent.RESUMED
+            self._expired = False
+            self._connected.set()
+        else:
+            self._connected.clear()
+            lost = state == KazooState.LOST
+            self._expired = self._expired or lost
+            event = SessionEvent.EXPIRED if lost else SessionEvent.SUSPENDED
+        for listener in self._listeners:
+            listener(event)
+
+    def _to_loop(self, function: Callable[..., object], *arguments: object) -> None:
+        """Run a function in the event loop; a loop that has ended wants nothing any more."""
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    # -- reading
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node | None:
+        """The node, or None. A watch on a missing node is not set: use `exists`."""
+        try:
+            data, stat = await self._retried(path, lambda: self._client.get_async(path, self._wrap(watch)))
+        except NoNode:
+            return None
+        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> bool:
+        """Whether the node is there; the watch also fires when it appears."""
+        stat = await self._retried(path, lambda: self._client.exists_async(path, self._wrap(watch)))
+        return stat is not None
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Names of the children; none for a missing node, whose watch is not set."""
+        try:
+            names = await self._retried(
+                path, lambda: self._client.get_children_async(path, self._wrap(watch))
+            )
+        except NoNode:
+            return []
+        return [str(name) for name in names]
+
+    def _wrap(self, watch: Watch | None) -> Callable[[object], None] | None:
+        if watch is None:
+            return None
+        return lambda event: self._to_loop(watch)
+
+    # -- writing
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node. Raises NodeExists, NoNode (no parent)."""
+        retried = False
+        while True:
+            try:
+                await self._once(path, lambda: self._client.create_async(path, data, ephemeral=ephemeral))
+                return
+            except _LOST:
+                retried = True
+                await self._pause()
+            except NodeExists:
+                if retried and await self._is_ours(path, data, ephemeral):
+                    return
+                raise
+
+    async def create_sequential(self, path: str, data: bytes = b"") -> str:
+        """Create a node with a number appended; returns its path. A lost answer may leave one node more."""
+        created = await self._retried(path, lambda: self._client.create_async(path, data, sequence=True))
+        return str(created)
+
+    async def set(self, path: str, data: bytes, version: int = -1) -> int:
+        """Write a node that has `version` (-1 = any); returns the new version. Raises BadVersion, NoNode."""
+        retried = False
+        while True:
+            try:
+                stat = await self._once(path, lambda: self._client.set_async(path, data, version))
+                return int(stat.version)
+            except _LOST:
+                retried = True
+                await self._pause()
+            except BadVersion:
+                node = await self.get(path) if retried else None
+                if node is not None and node.version == version + 1 and node.data == data:
+                    return node.version
+                raise
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        """Delete a node without children. Raises NoNode, NotEmpty, BadVersion."""
+        retried = False
+        while True:
+            try:
+                await self._once(path, lambda: self._client.delete_async(path, version))
+                return
+            except _LOST:
+                retried = True
+                await self._pause()
+            except NoNode:
+                if retried:
+                    return
+                raise
+
+    async def delete_tree(self, path: str) -> None:
+        """Delete a node and all below it; a missing one is fine."""
+        while True:
+            for name in await self.children(path):
+                await self.delete_tree(f"{path}/{name}")
+            try:
+                await self.delete(path)
+            except NoNode:
+                return
+            except NotEmpty:
+                continue
+            return
+
+    async def make_path(self, path: str) -> None:
+        """Create a node and its parents where missing."""
+        built = ""
+        for name in path.strip("/").split("/"):
+            built += "/" + name
+            try:
+                await self.create(built)
+            except NodeExists:
+                continue
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a node whether or not it exists, with its parents."""
+        while True:
+            try:
+                await self.set(path, data)
+                return
+            except NoNode:
+                await self.make_path(path.rpartition("/")[0])
+            try:
+                await self.create(path, data)
+                return
+            except NodeExists:
+                continue
+
+    async def transaction(self, operations: Sequence[Operation]) -> list[Any]:
+        """All operations or none. Raises the first failed operation's error.
+
+        Not retried: after a lost connection the caller looks at what is there (SessionExpired is raised for
+        both, since either way the caller's knowledge is gone).
+        """
+        request = self._client.transaction()
+        for operation in operations:
+            _add(request, operation)
+        path = operations[-1].path
+        try:
+            results = await self._once(path, request.commit_async)
+        except _LOST:
+            raise SessionExpired(f"{path}: connection lost while writing") from None
+        for operation, result in zip(operations, results, strict=True):
+            if isinstance(result, kazoo_errors.RolledBackError):
+                continue
+            if isinstance(result, Exception):
+                raise _translated(operation.path, result)
+        return list(results)
+
+    # -- plumbing
+
+    async def _is_ours(self, path: str, data: bytes, ephemeral: bool) -> bool:
+        node = await self.get(path)
+        return node is not None and node.data == data and (not ephemeral or node.owner == self.session_id)
+
+    async def _retried(self, path: str, start: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return await self._once(path, start)
+            except _LOST:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Until connected again; the session may turn out expired, which the next try says."""
+        try:
+            async with asyncio.timeout(1.0):
+                await self._connected.wait()
+        except TimeoutError:
+            pass
+        await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _once(self, path: str, start: Callable[[], Any]) -> Any:
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def finished(result: Any) -> None:
+            self._to_loop(_settle, future, result)
+
+        start().rawlink(finished)
+        try:
+            return await future
+        except tuple(_ERRORS) as error:
+            raise _translated(path, error) from None
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
+    if future.cancelled():
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)
+
+
+def _add(request: Any, operation: Operation) -> None:
+    match operation:
+        case Create(path, data):
+            request.create(path, data)
+        case Set(path, data, version):
+            request.set_data(path, data, version)
+        case Delete(path, version):
+            request.delete(path, version)
+        case Check(path, version):
+            request.check(path, version)
+
+
+def _translated(path: str, error: Exception) -> ZooKeeperError:
+    kind = _ERRORS.get(type(error), ZooKeeperError)
+    return kind(f"{path}: {type(error).__name__}")
