@@ -26,25 +26,34 @@ def load_topology(path: Path) -> Topology:
 
     Raises TopologyError with all problems, also when the file cannot be read.
     """
+    return _topology(read_yaml(path), source=str(path), folder=path.parent)
+
+
+def parse_topology(text: str, *, source: str = "topology", folder: Path = Path()) -> Topology:
+    """As `load_topology`, from text; a relative data directory starts at `folder`."""
+    return _topology(_parse_yaml(text, source), source=source, folder=folder)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The YAML mapping of a file with its line marks. Raises TopologyError, also when it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TopologyError(str(path), [Problem(1, "", f"cannot be read: {error}")]) from None
-    return parse_topology(text, source=str(path), folder=path.parent)
+    return _parse_yaml(text, str(path))
 
 
-def parse_topology(text: str, *, source: str = "topology", folder: Path = Path()) -> Topology:
-    document = _parse_yaml(text, source)
+def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topology:
     problems: list[Problem] = []
-    plain = resolve_secrets(
-        _plain(document), lambda at, message: problems.append(_problem(document, at, message))
+    content = resolve_secrets(
+        plain(document), lambda at, message: problems.append(_problem(document, at, message))
     )
     topology: Topology | None = None
     try:
-        topology = Topology.model_validate(plain)
+        topology = Topology.model_validate(content)
     except ValidationError as error:
-        problems.extend(_shape_problems(document, error))
-    problems.extend(_problem(document, at, message) for at, message in reference_problems(plain))
+        problems.extend(shape_problems(document, error, Topology))
+    problems.extend(_problem(document, at, message) for at, message in reference_problems(content))
     if problems or topology is None:
         raise TopologyError(source, problems)
     data = topology.data_directory
@@ -63,17 +72,16 @@ def _parse_yaml(text: str, source: str) -> dict[str, Any]:
     except YAMLError as error:
         raise TopologyError(source, [Problem(1, "", f"not valid YAML: {error}")]) from None
     if not isinstance(document, dict):
-        raise TopologyError(
-            source, [Problem(1, "", "is not a topology: a mapping with version, name … is expected")]
-        )
+        raise TopologyError(source, [Problem(1, "", "a mapping (version: 1 …) is expected")])
     return document
 
 
-def _plain(node: Any) -> Any:
+def plain(node: Any) -> Any:
+    """A document without its line marks."""
     if isinstance(node, dict):
-        return {key: _plain(value) for key, value in node.items()}
+        return {key: plain(value) for key, value in node.items()}
     if isinstance(node, list):
-        return [_plain(value) for value in node]
+        return [plain(value) for value in node]
     return node
 
 
@@ -81,12 +89,13 @@ def _problem(document: Any, at: tuple[str | int, ...], message: str) -> Problem:
     return Problem(line_of(document, at), dotted(at), message)
 
 
-def _shape_problems(document: Any, error: ValidationError) -> Iterator[Problem]:
+def shape_problems(document: Any, error: ValidationError, model: type[BaseModel]) -> Iterator[Problem]:
+    """What pydantic found wrong with a document of the shape `model`, in our words and with lines."""
     for item in error.errors():
         at = _yaml_path(document, item["loc"])
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = f"unknown key{suggestion(str(at[-1]), _fields_at(at[:-1]))}"
+            message = f"unknown key{suggestion(str(at[-1]), _fields_at(model, at[:-1]))}"
         elif item["type"] == "missing":
             message = "is missing"
         elif "input" in item and not isinstance(item["input"], dict | list):
@@ -110,17 +119,20 @@ def _yaml_path(document: Any, loc: tuple[int | str, ...]) -> tuple[str | int, ..
     return tuple(path)
 
 
-def _fields_at(path: tuple[str | int, ...]) -> set[str]:
-    model: Any = Topology
+def _fields_at(root: type[BaseModel], path: tuple[str | int, ...]) -> set[str]:
+    model: Any = root
     for part in path:
         if isinstance(model, type) and issubclass(model, BaseModel):
-            if part not in model.model_fields:
+            names = {field.alias or name: field for name, field in model.model_fields.items()}
+            if part not in names:
                 return set()
-            model = model.model_fields[str(part)].annotation
+            model = names[str(part)].annotation
         else:
             model = _element(model)
     inner = model if isinstance(model, type) else _element(model)
-    return set(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else set()
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return {field.alias or name for name, field in inner.model_fields.items()}
+    return set()
 
 
 def _element(annotation: Any) -> Any:

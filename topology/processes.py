@@ -56,7 +56,13 @@ def process_specs(topology: Topology, runtime: Runtime, file: Path) -> dict[str,
     for name, link in topology.links.items():
         process = link_process_name(name)
         metrics = str(runtime.metrics_ports[process])
-        command = ("replicate", str(file), "--link", name, "--metrics-port", metrics)
+        command = (
+            "replicate",
+            str(file),
+            *("--link", name),
+            *("--data-directory", str(topology.data_directory)),
+            *("--metrics-port", metrics),
+        )
         place = topology.link_datacenter(name)
         specs.append(ProcessSpec(process, "link", place, name, command, link.autostart))
     specs.sort(key=lambda spec: START_ORDER.index(spec.kind))

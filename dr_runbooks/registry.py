@@ -1,0 +1,77 @@
+"""The verbs that a runbook can use: actions and probes, found by name, with checked arguments.
+
+An action returns what it did (a JSON-able mapping). A probe returns what it saw, or raises `NotYet` with the
+reason; the engine asks again until the step's time is over. Verbs register themselves when their module is
+imported by `verbs()`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from topology.problems import suggestion
+
+Result = dict[str, Any]
+Function = Callable[..., Awaitable[Result]]
+Kind = Literal["action", "probe"]
+
+_MODULES = ("dr_runbooks.actions", "dr_runbooks.probes")
+
+
+class NotYet(Exception):
+    """A probe does not hold at the moment; the message says what was seen."""
+
+
+class StepFailed(Exception):
+    """An action could not be done; the message says what to do about it."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    name: str
+    kind: Kind
+    function: Function
+    moves_something: bool
+    """Destroys, kills or moves leadership or clients: shown in the plan and asked about."""
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+    def argument_problems(self, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """(argument, message) for each argument that is unknown or missing."""
+        parameters = list(inspect.signature(self.function).parameters.values())[1:]
+        names = {parameter.name for parameter in parameters}
+        for name in arguments:
+            if name not in names:
+                yield name, f"{self.kind} '{self.name}' has no argument '{name}'{suggestion(name, names)}"
+        for parameter in parameters:
+            if parameter.default is parameter.empty and parameter.name not in arguments:
+                yield "", f"{self.kind} '{self.name}' needs the argument '{parameter.name}'"
+
+
+_REGISTERED: dict[tuple[Kind, str], Verb] = {}
+
+
+def action(*, moves_something: bool = False) -> Callable[[Function], Function]:
+    return lambda function: _register("action", function, moves_something)
+
+
+def probe(function: Function) -> Function:
+    return _register("probe", function, moves_something=False)
+
+
+def verbs() -> Mapping[tuple[Kind, str], Verb]:
+    for module in _MODULES:
+        importlib.import_module(module)
+    return _REGISTERED
+
+
+def _register(kind: Kind, function: Function, moves_something: bool) -> Function:
+    name = function.__name__
+    _REGISTERED[kind, name] = Verb(name, kind, function, moves_something)
+    return function

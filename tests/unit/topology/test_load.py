@@ -1,0 +1,110 @@
+"""A topology file: every mistake at once, each with its line; references, secrets, defaults."""
+
+from pathlib import Path
+
+import pytest
+
+from topology.load import load_topology, parse_topology
+from topology.problems import TopologyError
+
+GOOD = """\
+version: 1
+name: pair
+data_directory: state
+datacenters: {a: {}, b: {}}
+clusters:
+  east: {datacenter: a, brokers: [{id: 1}]}
+  west: {datacenter: b, bootstrap_servers: "kafka:9092"}
+links:
+  east->west: {topics: [orders]}
+"""
+
+
+def problems_of(text: str) -> list[tuple[int, str]]:
+    with pytest.raises(TopologyError) as caught:
+        parse_topology(text)
+    return [(problem.line, problem.message) for problem in caught.value.problems]
+
+
+def test_defaults_are_filled_in_and_the_data_directory_starts_at_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "pair.yaml"
+    file.write_text(GOOD)
+    topology = load_topology(file)
+    assert topology.data_directory == tmp_path / "state"
+    assert topology.link_ends("east->west") == ("east", "west")
+    assert topology.link_datacenter("east->west") == "b"
+    assert topology.links["east->west"].naming == "prefix"
+
+
+def test_five_mistakes_are_five_problems_with_their_lines() -> None:
+    text = """\
+version: 1
+name: pair
+data_directory: state
+datacenters: {a: {}}
+clusters:
+  east:
+    datacenter: aa
+    brokers:
+      - {id: 1, port: 99999}
+      - {id: 1}
+    topics:
+      orders: {partitons: 3}
+links:
+  east->west: {}
+"""
+    found = problems_of(text)
+    assert [line for line, _ in found] == [7, 9, 10, 12, 14]
+    messages = [message for _, message in found]
+    assert "there is no datacenter 'aa'" in messages[0]
+    assert "less than or equal to 65535" in messages[1]
+    assert "broker id 1 is used twice in east" in messages[2]
+    assert "did you mean 'partitions'?" in messages[3]
+    assert "there is no cluster 'west'" in messages[4]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "part"),
+    [
+        ("", 1, "a mapping"),
+        ("- a\n- b\n", 1, "a mapping"),
+        ("version: 1\nname: [\n", 3, "not valid YAML"),
+        (GOOD + "name: again\n", 10, "not valid YAML"),
+        (GOOD.replace("version: 1", "version: 7"), 1, "Input should be 1"),
+        (GOOD.replace("east->west:", "east-west:"), 9, "write source->target"),
+        (GOOD.replace("east->west:", "east->east:"), 9, "copies a cluster into itself"),
+        (GOOD.replace("[{id: 1}]", "[]"), 6, "needs brokers"),
+        (GOOD.replace("{topics: [orders]}", "{runs_in: moon}"), 9, "there is no datacenter 'moon'"),
+    ],
+)
+def test_one_mistake(text: str, line: int, part: str) -> None:
+    found = problems_of(text)
+    assert [line for line, _ in found] == [line]
+    assert part in found[0][1]
+
+
+def test_a_missing_file_is_a_problem_too(tmp_path: Path) -> None:
+    with pytest.raises(TopologyError, match="cannot be read"):
+        load_topology(tmp_path / "nothing.yaml")
+
+
+def test_secrets_come_by_reference_and_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store = GOOD + "object_stores:\n  s: {bucket: backups, access_key: '${env:KEY}', secret_key: '%s'}\n"
+    secret = tmp_path / "secret"
+    secret.write_text("hush\n")
+    monkeypatch.setenv("KEY", "id")
+    opened = parse_topology(store % f"${{file:{secret}}}").object_stores["s"]
+    assert (opened.access_key, opened.secret_key) == ("id", "hush")
+    monkeypatch.delenv("KEY")
+    found = problems_of(store % "${file:/nowhere/at/all}")
+    assert [line for line, _ in found] == [11, 11]
+    assert {"KEY", "/nowhere/at/all"} <= {word for _, message in found for word in message.split()}
+
+
+def test_identity_naming_both_ways_would_circle() -> None:
+    text = GOOD.replace("{topics: [orders]}", "{naming: identity}") + "  west->east: {naming: identity}\n"
+    assert [line for line, _ in problems_of(text)] == [9, 10]
+
+
+def test_the_example_is_valid() -> None:
+    assert load_topology(Path("examples/two-datacenters.yaml")).links

@@ -1,0 +1,119 @@
+"""The supervisor against real child processes (an object store is the quickest part there is)."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from topology.control import ControlError, ControlServer, request
+from topology.load import parse_topology
+from topology.process import ProcessFailed, SupervisedProcess
+from topology.runtime import NotRunning, Runtime
+from topology.supervisor import AlreadyRunning, Supervisor
+
+TEXT = """\
+version: 1
+name: stores
+data_directory: state
+datacenters: {here: {}}
+clusters: {east: {datacenter: here, bootstrap_servers: "127.0.0.1:1"}}
+object_stores:
+  vault: {kind: local, bucket: backups}
+"""
+
+
+def supervisor(folder: Path) -> Supervisor:
+    return Supervisor(parse_topology(TEXT, folder=folder), folder / "topology.yaml")
+
+
+async def until(condition: Callable[[], bool], bound_s: float = 30) -> None:
+    async with asyncio.timeout(bound_s):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def pid_of(running: Supervisor) -> int | None:
+    pid = running.status()[0]["pid"]
+    assert pid is None or isinstance(pid, int)
+    return pid
+
+
+async def test_a_killed_process_comes_back_and_a_stopped_one_stays_down(tmp_path: Path) -> None:
+    running = supervisor(tmp_path)
+    await running.start()
+    try:
+        first = pid_of(running)
+        assert first is not None
+        port = running.runtime.ports["vault-store"]
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: pid_of(running) not in (None, first) and running.status()[0]["state"] == "ready")
+        assert running.status()[0]["restarts"] == 1
+        assert running.runtime.ports["vault-store"] == port
+
+        await running.kill_parts(["vault"])
+        await asyncio.sleep(0.5)  # five looks of the watcher: it must leave the process down
+        assert pid_of(running) is None
+        await running.start_parts(["datacenter:here"])
+        assert pid_of(running) is not None
+    finally:
+        await running.stop()
+    assert pid_of(running) is None
+
+
+async def test_one_supervisor_per_data_directory(tmp_path: Path) -> None:
+    running = supervisor(tmp_path)
+    await running.start()
+    try:
+        with pytest.raises(AlreadyRunning, match=f"pid {os.getpid()}"):
+            await supervisor(tmp_path).start()
+    finally:
+        await running.stop()
+
+
+async def test_control_socket_acts_and_refuses(tmp_path: Path) -> None:
+    runtime = Runtime.load(tmp_path / "state")
+    with pytest.raises(NotRunning):
+        await request(runtime, "status")
+    running = supervisor(tmp_path)
+    await running.start()
+    control = ControlServer(running)
+    await control.start()
+    try:
+        assert [row["name"] for row in await request(runtime, "status")] == ["vault-store"]
+        assert await request(runtime, "stop", ["vault"]) == ["vault-store"]
+        assert pid_of(running) is None
+        with pytest.raises(ControlError, match="there is no 'volt'"):
+            await request(runtime, "start", ["volt"])
+        with pytest.raises(ControlError, match="not a request"):
+            await request(runtime, "dance")
+        await request(runtime, "down")
+        assert control.down.is_set()
+    finally:
+        await control.close()
+        await running.stop()
+
+
+async def test_a_process_that_ends_early_shows_its_last_words(tmp_path: Path) -> None:
+    process = SupervisedProcess("x", ("/bin/sh", "-c", "echo no disk left; exit 4"), tmp_path / "x.log")
+    process.spawn()
+    with pytest.raises(ProcessFailed, match=r"exit code 4[\s\S]*no disk left"):
+        await process.wait_ready(10)
+
+
+async def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
+    (tmp_path / "topology.yaml").write_text(TEXT)
+    process = SupervisedProcess(
+        "up",
+        (sys.executable, "-m", "isthmus", "up", str(tmp_path / "topology.yaml")),
+        tmp_path / "up.log",
+    )
+    process.spawn()
+    await process.wait_ready(60)
+    rows = await request(Runtime.load(tmp_path / "state"), "status")
+    child = rows[0]["pid"]
+    await process.kill()
+    await until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
