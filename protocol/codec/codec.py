@@ -1,0 +1,112 @@
+"""The four calls of the codec and their errors.
+
+Compiled functions are kept per (class, version). Errors of any kind inside compiled code (short buffers, bad
+UTF-8, numbers out of range) leave here as one exception that names message, version, field and position.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from protocol.codec.decoder import compile_decoder
+from protocol.codec.encoder import compile_encoder
+from protocol.codec.schema import Message
+from protocol.codec.source import locate
+from protocol.codec.wire import Malformed
+from protocol.errors import DecodeError, EncodeError
+from protocol.types import Buffer
+
+M = TypeVar("M", bound=Message)
+
+_DECODE_FAILURES = (Malformed, struct.error, IndexError, UnicodeDecodeError)
+_ENCODE_FAILURES = (Malformed, struct.error, AttributeError, TypeError, ValueError, OverflowError)
+
+
+def decode(cls: type[M], version: int, data: Buffer, pos: int = 0) -> M:
+    """The message that fills `data` from `pos` to its end. Bytes that are left over are refused."""
+    message, end = decode_from(cls, version, data, pos)
+    if end != len(data):
+        raise DecodeError(
+            f"{cls.__name__} v{version}: {len(data) - end} bytes are left over after position {end}"
+        )
+    return message
+
+
+def decode_from(cls: type[M], version: int, data: Buffer, pos: int = 0) -> tuple[M, int]:
+    """The message that starts at `pos`, and the position after it."""
+    function = decoder(cls, version)
+    buf = data if type(data) is memoryview else memoryview(data)
+    try:
+        decoded: tuple[M, int] = function(buf, pos, len(buf))
+        return decoded
+    except _DECODE_FAILURES as failure:
+        raise _decode_error(cls, version, failure, len(buf)) from None
+
+
+def encode(message: Message, version: int) -> list[Buffer]:
+    """Segments to be written one after the other; record batches are segments of their own, never copied."""
+    out: list[Buffer] = []
+    segments: list[Buffer] = []
+    try:
+        encoder(type(message), version)(message, out, segments)
+        if out:
+            segments.append(b"".join(out))
+    except _ENCODE_FAILURES as failure:
+        raise _encode_error(message, version, failure) from None
+    return segments
+
+
+def dumps(message: Message, version: int) -> bytes:
+    """The message as one bytes object."""
+    return b"".join(encode(message, version))
+
+
+def compiled_source(cls: type[Message], version: int, direction: Literal["decode", "encode"]) -> str:
+    """The Python that runs for this message and version, for reading and debugging."""
+    return (compile_decoder if direction == "decode" else compile_encoder)(cls, version)[1]
+
+
+@cache
+def decoder(cls: Any, version: int) -> Callable[..., Any]:
+    _check_version(cls, version, DecodeError)
+    return compile_decoder(cls, version)[0]
+
+
+@cache
+def encoder(cls: Any, version: int) -> Callable[..., Any]:
+    _check_version(cls, version, EncodeError)
+    return compile_encoder(cls, version)[0]
+
+
+def _check_version(cls: type[Message], version: int, error: type[Exception]) -> None:
+    low, high = cls.VALID_VERSIONS
+    if not low <= version <= high:
+        raise error(f"{cls.__name__} has versions {low} to {high}, not {version}")
+
+
+def _decode_error(cls: type[Message], version: int, failure: Exception, size: int) -> DecodeError:
+    path, pos = locate(failure.__traceback__)
+    if isinstance(failure, Malformed):
+        reason = str(failure)
+    elif isinstance(failure, UnicodeDecodeError):
+        reason = f"text is not UTF-8 ({failure.reason})"
+    else:
+        reason = "the data ends inside this field"
+    return DecodeError(f"{_where(cls, version, path)} at position {pos} of {size}: {reason}")
+
+
+def _encode_error(message: Message, version: int, failure: Exception) -> EncodeError:
+    path, _ = locate(failure.__traceback__)
+    return EncodeError(f"{_where(type(message), version, path)}: {_reason(failure, failure.__traceback__)}")
+
+
+def _reason(failure: Exception, trace: TracebackType | None) -> str:
+    if isinstance(failure, AttributeError) and failure.obj is None:
+        return "None, which this version cannot say"
+    return str(failure)
+
+
+def _where(cls: type[Message], version: int, path: str) -> str:
+    return f"{cls.__name__} v{version}{f', field {path}' if path else ''}"
