@@ -77,6 +77,9 @@ class SourceFault:
 class TransferError(Exception):
     """A transfer cannot go on; the base of this package's errors."""
 
+    copied: Copied | None = None
+    """What was acknowledged of the failed write before the failure, for the ledger."""
+
 
 class RefusedError(TransferError):
     """The target (or a rule) refuses a batch for good. Concerns only `tp`; nothing behind it was written."""
@@ -87,6 +90,14 @@ class RefusedError(TransferError):
         self.offset = offset
         self.reason = reason
         self.code = code
+
+
+class PositionLostError(TransferError):
+    """The target no longer knows the producer: what was written last must be found out anew, then go on."""
+
+
+class ClosedError(TransferError):
+    """The partition or the endpoint was closed while a write was on its way."""
 
 
 class BatchSource(Protocol):

@@ -47,6 +47,14 @@ class Gap(NamedTuple):
     at_ms: int = 0
 
 
+class ProducerState(NamedTuple):
+    """The idempotent producer that writes a partition, and the sequence number it uses next (KIP-98)."""
+
+    producer_id: int
+    epoch: int
+    next_sequence: int
+
+
 class Copied(NamedTuple):
     """What one acknowledged write adds to a ledger."""
 
@@ -56,6 +64,8 @@ class Copied(NamedTuple):
     bytes: int
     crcs: tuple[int, ...]
     """CRC fields of the source batches, in order."""
+    producer: ProducerState | None = None
+    """Where a Kafka target's producer stands behind this write; other targets have none."""
 
 
 @dataclass(slots=True)

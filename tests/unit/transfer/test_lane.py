@@ -1,0 +1,162 @@
+"""A partition's way into a cluster, against a model broker that loses, repeats and refuses."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.records import read_header
+from protocol.records.building import build_batch
+from protocol.records.record import Record
+from protocol.types import TopicPartition
+from transfer.endpoint import Chunk, ClosedError, RefusedError
+from transfer.kafka.lane import MAX_IN_FLIGHT, Pending, ProduceLane, Ticket
+from transfer.ledger import ProducerState
+from transfer.offset_map import Run
+from transfer.rewrite import plan
+
+TP = TopicPartition("east.orders", 0)
+
+
+@pytest.fixture
+def loop():
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+def ticket(loop, first, batches, per_batch=2):
+    """A write of `batches` batches whose source offsets start at `first`."""
+    data = b"".join(
+        build_batch(
+            [Record(0, 1, b"k", b"%d" % (first + at * per_batch + i)) for i in range(per_batch)],
+            base_offset=first + at * per_batch,
+        )
+        for at in range(batches)
+    )
+    end = first + batches * per_batch
+    made = Ticket(loop.create_future(), end)
+    outs, _ = plan(Chunk(TP, memoryview(data), first, end))
+    made.batches = [Pending(out, made) for out in outs]
+    return made
+
+
+class Broker:
+    """Sequence rules of a Kafka log (ProducerStateManager): five batches remembered, order enforced."""
+
+    def __init__(self):
+        self.log = []  # (sequence, count, payload)
+        self.end = 0
+        self.recent = []
+
+    def append(self, pending):
+        header = read_header(pending.segments[0] + b"")
+        for sequence, base in self.recent[-5:]:
+            if sequence == header.base_sequence:
+                return base
+        expected = (self.log[-1][0] + self.log[-1][1]) & 0x7FFFFFFF if self.log else None
+        if expected is not None and header.base_sequence != expected:
+            return None
+        base = self.end
+        self.log.append((header.base_sequence, header.record_count, bytes(pending.segments[1])))
+        self.recent.append((header.base_sequence, base))
+        self.end += header.record_count
+        return base
+
+
+@given(
+    st.lists(st.sampled_from(["ok", "lost request", "lost answer"]), max_size=60),
+    st.integers(1, 6),
+    st.sampled_from([0, 2**31 - 4]),
+)
+def test_losses_at_any_point_leave_every_batch_once_and_in_order(fates, writes, sequence):
+    loop = asyncio.new_event_loop()
+    try:
+        lane = ProduceLane(TP, ProducerState(4, 0, sequence))
+        tickets = [ticket(loop, at * 6, 3) for at in range(writes)]
+        for one in tickets:
+            lane.offer(one)
+        broker, now, pending_fates = Broker(), 0.0, iter(fates)
+        while not lane.idle:
+            now += 10
+            sent = []
+            while (pending := lane.take(now)) is not None:
+                sent.append(pending)
+            assert 0 < len(sent) <= MAX_IN_FLIGHT
+            answers = []
+            lost = False
+            for pending in sent:  # one connection: once it breaks, nothing later gets through
+                fate = "lost request" if lost else next(pending_fates, "ok")
+                base = None if fate == "lost request" else broker.append(pending)
+                lost = lost or fate != "ok"
+                answers.append((pending, base if fate == "ok" else None))
+            for pending, base in answers:
+                if base is None:
+                    lane.retry(pending, now)
+                else:
+                    lane.acknowledged(pending, base)
+        sent_payloads = [bytes(p.out.payload) for one in tickets for p in one.batches]
+        assert [payload for _, _, payload in broker.log] == sent_payloads
+        runs = [run for one in tickets for run in one.done.result().runs]
+        assert [run.source for run in runs] == [run.target for run in runs]
+        last = tickets[-1].done.result()
+        assert last.next_source_offset == writes * 6
+        assert last.producer == ProducerState(4, 0, (sequence + writes * 6) & 0x7FFFFFFF)
+    finally:
+        loop.close()
+
+
+def test_nothing_overtakes_the_first_batch_of_a_producer(loop):
+    lane = ProduceLane(TP, ProducerState(1, 0, 0))
+    lane.offer(ticket(loop, 0, 7))
+    first = lane.take(0.0)
+    assert lane.take(0.0) is None
+    lane.acknowledged(first, 0)
+    assert len([1 for _ in range(9) if lane.take(0.0)]) == MAX_IN_FLIGHT
+
+
+def test_back_off_grows_and_holds_the_partition_back(loop):
+    lane = ProduceLane(TP, ProducerState(1, 0, 0))
+    lane.offer(ticket(loop, 0, 1))
+    waits = []
+    now = 0.0
+    for _ in range(8):
+        lane.retry(lane.take(now), now)
+        assert lane.take(now) is None
+        waits.append(lane.not_before - now)
+        now = lane.not_before
+    assert waits == sorted(waits)
+    assert 0.01 < waits[0] < waits[-1] <= 2.0
+
+
+def test_a_refused_batch_tells_what_was_written_before_it_and_fails_the_rest(loop):
+    lane = ProduceLane(TP, ProducerState(1, 0, 10))
+    one, two = ticket(loop, 0, 3), ticket(loop, 6, 1)
+    lane.offer(one)
+    lane.offer(two)
+    lane.acknowledged(lane.take(0.0), 100)
+    second, third = lane.take(0.0), lane.take(0.0)
+    lane.close(RefusedError(TP, 2, "too large"), second)
+    assert not one.done.done()  # the third is still on its way
+    lane.retry(third, 0.0)
+    error = one.done.exception()
+    assert isinstance(error, RefusedError)
+    assert error.copied.runs == (Run(0, 100, 2),)
+    assert error.copied.next_source_offset == 2
+    assert error.copied.producer == ProducerState(1, 0, 12)
+    assert isinstance(two.done.exception(), ClosedError)
+    late = ticket(loop, 8, 1)
+    lane.offer(late)
+    assert isinstance(late.done.exception(), RefusedError)
+
+
+def test_a_write_without_data_is_done_in_its_turn(loop):
+    lane = ProduceLane(TP, ProducerState(1, 0, 0))
+    data, empty = ticket(loop, 0, 1), ticket(loop, 2, 0)
+    lane.offer(data)
+    lane.offer(empty)
+    assert not empty.done.done()
+    lane.acknowledged(lane.take(0.0), 5)
+    assert empty.done.result().runs == ()
+    assert empty.done.result().next_source_offset == 2

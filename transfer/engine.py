@@ -1,0 +1,226 @@
+"""The engine: moves chunks from a source to a sink, in order per partition, with flow control by bytes.
+
+Owns which partitions run, how much is on the way, and that one partition's trouble stays its own (I10). It must
+not know what a cluster or an object store is, what is worth copying, or where progress is kept: an observer hears
+of every acknowledged write, in order, and decides about faults.
+
+Flow: a partition with too many bytes on the way is paused at the source until half of them are acknowledged;
+when all partitions together reach the limit, nothing more is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from protocol.types import TopicPartition
+from transfer.endpoint import BatchSink, BatchSource, Chunk, ClosedError, SourceFault, TransferError
+from transfer.ledger import Copied
+
+
+class Observer(Protocol):
+    """Who keeps ledgers. Called on the event loop, never concurrently; must not block."""
+
+    def copied(self, tp: TopicPartition, copied: Copied) -> None:
+        """A write of source partition `tp` is acknowledged; calls come in offset order."""
+
+    def seen(self, chunk: Chunk) -> None:
+        """A chunk was read: its high watermark tells how far the copy is behind."""
+
+    def fault(self, fault: SourceFault) -> None:
+        """The source stopped reading a partition. What was read before is still being written."""
+
+    def failed(self, tp: TopicPartition, error: TransferError) -> None:
+        """The sink gave up a partition; it stands still until it is started again."""
+
+    def finished(self, tp: TopicPartition) -> None:
+        """A partition that was started with `until` has arrived there, and all of it is acknowledged."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    tp: TopicPartition
+    target: TopicPartition
+    until: int | None
+    writes: deque[tuple[asyncio.Task[Copied], int]] = field(default_factory=deque)
+    bytes: int = 0
+    paused: bool = False
+    closing: bool = False
+    failed: bool = False
+    position: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Engine:
+    """Call `start` for partitions, before or while `run` runs."""
+
+    def __init__(
+        self,
+        source: BatchSource,
+        sink: BatchSink,
+        observer: Observer,
+        *,
+        max_bytes: int = 48 << 20,
+        partition_bytes: int = 6 << 20,
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._observer = observer
+        self._max_bytes = max_bytes
+        self._partition_bytes = partition_bytes
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._reader: asyncio.Task[None] | None = None
+        self._until_finished = False
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Bytes read and not yet acknowledged."""
+        return self._bytes
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._lanes
+
+    async def start(
+        self, tp: TopicPartition, target: TopicPartition, from_offset: int, *, until: int | None = None
+    ) -> None:
+        """Copies `tp` to `target` from `from_offset` on, up to `until` if given."""
+        if tp in self._lanes:
+            raise ValueError(f"{tp} is being copied already")
+        lane = _Lane(tp, target, until, position=from_offset)
+        lane.idle.set()
+        self._lanes[tp] = lane
+        if until is not None and from_offset >= until:
+            self._finish(lane)
+            return
+        await self._source.open(tp, from_offset)
+
+    async def stop_partition(self, tp: TopicPartition) -> None:
+        """Stops reading `tp` and waits until what was read is acknowledged or given up."""
+        lane = self._lanes.get(tp)
+        if lane is None:
+            return
+        lane.closing = True
+        await self._source.close(tp)
+        await lane.idle.wait()
+        self._lanes.pop(tp, None)
+
+    async def run(self, *, until_finished: bool = False) -> None:
+        """Reads and writes until `stop`; with `until_finished` also until no partition is left running."""
+        self._until_finished = until_finished
+        self._reader = asyncio.create_task(self._read())
+        try:
+            self._end_if_finished()
+            await asyncio.wait({self._reader})
+        finally:
+            self._reader.cancel()
+        if not self._reader.cancelled():
+            self._reader.result()
+
+    def stop(self) -> None:
+        """Ends `run`; writes on their way go on (see `drain`)."""
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Waits for all writes on their way. False when time ran out; those are then abandoned."""
+        waiting = [write for lane in self._lanes.values() for write, _ in lane.writes]
+        if not waiting:
+            return True
+        done, late = await asyncio.wait(waiting, timeout=timeout_s)
+        for write in late:
+            write.cancel()
+        if late:
+            await asyncio.wait(late)
+        await asyncio.sleep(0)  # lets the callbacks of the last writes book them
+        return not late
+
+    async def _read(self) -> None:
+        while True:
+            await self._room.wait()
+            deliveries = await self._source.read()
+            if not deliveries:
+                return
+            for delivery in deliveries:
+                lane = self._lanes.get(delivery.tp)
+                if lane is None or lane.closing:
+                    continue
+                if isinstance(delivery, SourceFault):
+                    lane.closing = True
+                    self._close_when_idle(lane)
+                    self._observer.fault(delivery)
+                else:
+                    self._write(lane, delivery)
+
+    def _write(self, lane: _Lane, chunk: Chunk) -> None:
+        self._observer.seen(chunk)
+        task = asyncio.ensure_future(self._sink.write(lane.target, chunk))
+        lane.writes.append((task, chunk.size))
+        lane.idle.clear()
+        lane.bytes += chunk.size
+        lane.position = chunk.next_offset
+        self._bytes += chunk.size
+        if self._bytes >= self._max_bytes:
+            self._room.clear()
+        if lane.until is not None and chunk.next_offset >= lane.until:
+            lane.closing = True
+        elif lane.bytes >= self._partition_bytes and not lane.paused:
+            lane.paused = True
+            self._source.pause(lane.tp)
+        task.add_done_callback(lambda _: self._settle(lane))
+
+    def _settle(self, lane: _Lane) -> None:
+        failure: TransferError | None = None
+        while lane.writes and lane.writes[0][0].done():
+            task, size = lane.writes.popleft()
+            self._release(lane, size)
+            error = ClosedError("abandoned") if task.cancelled() else task.exception()
+            if lane.failed or failure is not None:
+                continue  # what stands behind a failed write is copied again, in order
+            if error is None:
+                self._observer.copied(lane.tp, task.result())
+            elif isinstance(error, TransferError):
+                failure = error
+            else:
+                failure = TransferError(f"{lane.tp.topic}-{lane.tp.partition}: {error!r}")
+                failure.__cause__ = error
+        if failure is not None:
+            self._fail(lane, failure)
+        self._close_when_idle(lane)
+
+    def _release(self, lane: _Lane, size: int) -> None:
+        lane.bytes -= size
+        self._bytes -= size
+        if self._bytes < self._max_bytes:
+            self._room.set()
+        if lane.paused and lane.bytes <= self._partition_bytes // 2:
+            lane.paused = False
+            if not lane.closing:
+                self._source.resume(lane.tp)
+
+    def _fail(self, lane: _Lane, failure: TransferError) -> None:
+        if failure.copied is not None and failure.copied.crcs:
+            self._observer.copied(lane.tp, failure.copied)
+        lane.failed = lane.closing = True
+        self._observer.failed(lane.tp, failure)
+
+    def _close_when_idle(self, lane: _Lane) -> None:
+        if lane.writes:
+            return
+        lane.idle.set()
+        if lane.until is not None and lane.position >= lane.until and not lane.failed:
+            self._finish(lane)
+        self._end_if_finished()
+
+    def _finish(self, lane: _Lane) -> None:
+        lane.closing = True
+        if self._lanes.pop(lane.tp, None) is not None:
+            self._observer.finished(lane.tp)
+
+    def _end_if_finished(self) -> None:
+        if self._until_finished and all(lane.closing and not lane.writes for lane in self._lanes.values()):
+            self.stop()

@@ -1,0 +1,1 @@
+"""Clusters as endpoints of a transfer: reading by Fetch, writing by idempotent Produce."""

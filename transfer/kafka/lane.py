@@ -1,0 +1,206 @@
+"""One partition's way into a Kafka cluster: sequences, batches in flight, and order over retries (KIP-98).
+
+Owns plain state: events and a clock go in, batches to send come out. It must not know sockets, leaders or
+requests. Sequence numbers belong to a batch from its first sending on, so that a retry is recognised by the
+broker. One batch is in flight until the first is acknowledged and again while retrying: a broker without
+state for a producer takes any sequence number, and a successor must not overtake a failed batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from protocol.types import TopicPartition
+from transfer.endpoint import ClosedError, TransferError
+from transfer.ledger import Copied, ProducerState
+from transfer.offset_map import Run
+from transfer.rewrite import Outgoing, next_sequence, seal
+
+MAX_IN_FLIGHT = 5
+_FIRST_BACKOFF_S = 0.05
+_LONGEST_BACKOFF_S = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One `write`: its batches, what is known of their places, and who waits."""
+
+    done: asyncio.Future[Copied]
+    next_source_offset: int
+    batches: list[Pending] = field(default_factory=list)
+    open: int = 0
+
+    def copied(self, producer: ProducerState | None) -> Copied:
+        """The acknowledged batches up to the first that is not."""
+        runs: list[Run] = []
+        crcs: list[int] = []
+        records = size = 0
+        position = -1
+        for pending in self.batches:
+            if pending.base_offset is None:
+                break
+            target = pending.base_offset
+            for source, length in pending.out.sources:
+                runs.append(Run(source, target, length))
+                target += length
+            crcs.append(pending.out.source_crc)
+            records += pending.out.record_count
+            size += pending.out.source_size
+            position = pending.out.next_source_offset
+        if not self.open:
+            position = self.next_source_offset
+        return Copied(tuple(runs), position, records, size, tuple(crcs), producer)
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A batch on its way. `base_offset` is its place at the target once acknowledged."""
+
+    out: Outgoing
+    ticket: Ticket
+    sequence: int = -1
+    base_offset: int | None = None
+    segments: tuple[bytes, memoryview] | None = None
+
+
+class ProduceLane:
+    """Order and identity of one partition's batches."""
+
+    def __init__(self, tp: TopicPartition, producer: ProducerState) -> None:
+        self.tp = tp
+        self.leader = -1
+        self.not_before = 0.0
+        self.error: TransferError | None = None
+        self.retries = 0
+        self._producer = producer
+        self._next_sequence = producer.next_sequence
+        self._queue: deque[Pending] = deque()
+        self._in_flight: deque[Pending] = deque()
+        self._failed: list[Pending] = []
+        self._tickets: deque[Ticket] = deque()
+        self._window = 1
+        self._attempt = 0
+
+    def offer(self, ticket: Ticket) -> None:
+        """Queues the batches of a write."""
+        if self.error is not None:
+            ticket.done.set_exception(self.error)
+            return
+        ticket.open = len(ticket.batches)
+        self._tickets.append(ticket)
+        self._queue.extend(ticket.batches)
+        self._finish_tickets()
+
+    def take(self, now: float) -> Pending | None:
+        """The next batch to send, sealed; None while nothing may be sent."""
+        if not self._queue or self._failed or len(self._in_flight) >= self._window or now < self.not_before:
+            return None
+        pending = self._queue.popleft()
+        if pending.segments is None:
+            pending.sequence = self._next_sequence
+            self._next_sequence = next_sequence(pending.sequence, pending.out.record_count)
+            pending.segments = seal(
+                pending.out, self._producer.producer_id, self._producer.epoch, pending.sequence
+            )
+        self._in_flight.append(pending)
+        return pending
+
+    @property
+    def waiting(self) -> bool:
+        """Whether batches are queued (perhaps held back by the window or a back-off)."""
+        return bool(self._queue) and not self._failed
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or in flight."""
+        return not (self._queue or self._in_flight or self._failed)
+
+    def acknowledged(self, pending: Pending, base_offset: int) -> None:
+        """The broker has the batch at `base_offset`."""
+        self._in_flight.remove(pending)
+        pending.base_offset = base_offset
+        pending.segments = None
+        pending.ticket.open -= 1
+        self._window = MAX_IN_FLIGHT
+        self._attempt = 0
+        self._settle(None)
+
+    def retry(self, pending: Pending, now: float) -> None:
+        """The batch may not have been written: send it again, first, after a back-off."""
+        self._in_flight.remove(pending)
+        self._failed.append(pending)
+        self._settle(now)
+
+    def close(self, error: TransferError, pending: Pending | None = None) -> None:
+        """Gives up with `error`; writes fail once nothing is in flight any more."""
+        if pending is not None:
+            self._in_flight.remove(pending)
+        if self.error is None:
+            self.error = error
+        self._settle(None)
+
+    def abandon(self, error: TransferError) -> None:
+        """Gives up now; answers that are still on the way will not be looked at."""
+        self.error = self.error or error
+        self._in_flight.clear()
+        self._settle(None)
+
+    def owns(self, pending: Pending) -> bool:
+        """Whether an answer for `pending` still matters."""
+        return pending in self._in_flight
+
+    def _settle(self, failed_at: float | None) -> None:
+        if self.error is not None:
+            self._queue.clear()
+            self._failed.clear()
+            self._finish_tickets()
+            if not self._in_flight:
+                self._fail_tickets(self.error)
+            return
+        if self._failed and not self._in_flight:
+            self._failed.sort(key=self._age)
+            self._queue.extendleft(reversed(self._failed))
+            self._failed.clear()
+            self._window = 1
+            self.retries += 1
+            if failed_at is not None:
+                backoff = min(_FIRST_BACKOFF_S * 2**self._attempt, _LONGEST_BACKOFF_S)
+                self.not_before = failed_at + backoff
+                self._attempt = min(self._attempt + 1, 10)
+        self._finish_tickets()
+
+    def _age(self, pending: Pending) -> int:
+        """Sequence order, also across the wrap to 0."""
+        return (pending.sequence - self._next_sequence) & 0x7FFF_FFFF
+
+    def _finish_tickets(self) -> None:
+        while self._tickets and not self._tickets[0].open:
+            ticket = self._tickets.popleft()
+            if ticket.batches:
+                last = ticket.batches[-1]
+                self._producer = self._producer._replace(
+                    next_sequence=next_sequence(last.sequence, last.out.record_count)
+                )
+            if not ticket.done.done():
+                ticket.done.set_result(ticket.copied(self._producer))
+
+    def _fail_tickets(self, error: TransferError) -> None:
+        if self._tickets:
+            error = self._with_partial(error, self._tickets[0])
+        while self._tickets:
+            ticket = self._tickets.popleft()
+            if not ticket.done.done():
+                ticket.done.set_exception(error)
+            error = ClosedError(f"{self.tp.topic}-{self.tp.partition}: an earlier write failed")
+
+    def _with_partial(self, error: TransferError, ticket: Ticket) -> TransferError:
+        written = [pending for pending in ticket.batches if pending.base_offset is not None]
+        if written:
+            last = written[-1]
+            producer = self._producer._replace(
+                next_sequence=next_sequence(last.sequence, last.out.record_count)
+            )
+            error.copied = ticket.copied(producer)
+        return error
