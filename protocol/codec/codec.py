@@ -68,16 +68,18 @@ def compiled_source(cls: type[Message], version: int, direction: Literal["decode
     return (compile_decoder if direction == "decode" else compile_encoder)(cls, version)[1]
 
 
-@cache
-def decoder(cls: Any, version: int) -> Callable[..., Any]:
+def _build_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
     _check_version(cls, version, DecodeError)
     return compile_decoder(cls, version)[0]
 
 
-@cache
-def encoder(cls: Any, version: int) -> Callable[..., Any]:
+def _build_encoder(cls: type[Message], version: int) -> Callable[..., Any]:
     _check_version(cls, version, EncodeError)
     return compile_encoder(cls, version)[0]
+
+
+decoder: Callable[[type[Message], int], Callable[..., Any]] = cache(_build_decoder)
+encoder: Callable[[type[Message], int], Callable[..., Any]] = cache(_build_encoder)
 
 
 def _check_version(cls: type[Message], version: int, error: type[Exception]) -> None:
