@@ -1,8 +1,8 @@
 """Requests and responses as they travel: headers around messages, and the size in front.
 
-A frame here is what follows the 4-byte size. Header versions follow from the API and its version (KIP-482): a
-flexible request has header v2, a flexible response header v1, and an ApiVersions response always header v0, so
-that a client can read it before it knows anything (KIP-511). The client id never becomes a compact string.
+A frame here is what follows the 4-byte size. Header versions follow from the API and its version (KIP-482):
+a flexible request has header v2, a flexible response header v1, and an ApiVersions response always header v0,
+so that a client can read it before it knows anything (KIP-511). The client id never becomes compact.
 """
 
 from struct import Struct as Layout

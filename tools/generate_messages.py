@@ -96,9 +96,9 @@ def default_of(field: Json) -> Any:
         return ZEROS[python]
     if python == "int":
         return int(str(given), 0)
-    return {"bool": lambda: str(given) == "true", "float": lambda: float(given), "str": lambda: given}[
-        python
-    ]()
+    if python == "bool":
+        return str(given) == "true"
+    return float(given) if python == "float" else given
 
 
 def structs_of(definition: Json) -> list[tuple[str, list[Json]]]:

@@ -6,7 +6,6 @@ UTF-8, numbers out of range) leave here as one exception that names message, ver
 
 import struct
 from collections.abc import Callable
-from functools import cache
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +19,27 @@ from protocol.types import Buffer
 
 M = TypeVar("M", bound=Message)
 
+
+class _Compiled(dict[tuple[type[Message], int], Callable[..., Any]]):
+    """Compiled functions by class and version, made when first asked for."""
+
+    def __init__(
+        self, compiler: Callable[..., tuple[Callable[..., Any], str]], error: type[Exception]
+    ) -> None:
+        self.compiler = compiler
+        self.error = error
+
+    def __missing__(self, key: tuple[type[Message], int]) -> Callable[..., Any]:
+        cls, version = key
+        low, high = cls.VALID_VERSIONS
+        if not low <= version <= high:
+            raise self.error(f"{cls.__name__} has versions {low} to {high}, not {version}")
+        function = self[key] = self.compiler(cls, version)[0]
+        return function
+
+
+_DECODERS = _Compiled(compile_decoder, DecodeError)
+_ENCODERS = _Compiled(compile_encoder, EncodeError)
 _DECODE_FAILURES = (Malformed, struct.error, IndexError, UnicodeDecodeError)
 _ENCODE_FAILURES = (Malformed, struct.error, AttributeError, TypeError, ValueError, OverflowError)
 
@@ -36,7 +56,7 @@ def decode(cls: type[M], version: int, data: Buffer, pos: int = 0) -> M:
 
 def decode_from(cls: type[M], version: int, data: Buffer, pos: int = 0) -> tuple[M, int]:
     """The message that starts at `pos`, and the position after it."""
-    function = decoder(cls, version)
+    function = _DECODERS[cls, version]
     buf = data if type(data) is memoryview else memoryview(data)
     try:
         decoded: tuple[M, int] = function(buf, pos, len(buf))
@@ -50,7 +70,7 @@ def encode(message: Message, version: int) -> list[Buffer]:
     out: list[Buffer] = []
     segments: list[Buffer] = []
     try:
-        encoder(type(message), version)(message, out, segments)
+        _ENCODERS[type(message), version](message, out, segments)
         if out:
             segments.append(b"".join(out))
     except _ENCODE_FAILURES as failure:
@@ -66,26 +86,6 @@ def dumps(message: Message, version: int) -> bytes:
 def compiled_source(cls: type[Message], version: int, direction: Literal["decode", "encode"]) -> str:
     """The Python that runs for this message and version, for reading and debugging."""
     return (compile_decoder if direction == "decode" else compile_encoder)(cls, version)[1]
-
-
-def _build_decoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    _check_version(cls, version, DecodeError)
-    return compile_decoder(cls, version)[0]
-
-
-def _build_encoder(cls: type[Message], version: int) -> Callable[..., Any]:
-    _check_version(cls, version, EncodeError)
-    return compile_encoder(cls, version)[0]
-
-
-decoder: Callable[[type[Message], int], Callable[..., Any]] = cache(_build_decoder)
-encoder: Callable[[type[Message], int], Callable[..., Any]] = cache(_build_encoder)
-
-
-def _check_version(cls: type[Message], version: int, error: type[Exception]) -> None:
-    low, high = cls.VALID_VERSIONS
-    if not low <= version <= high:
-        raise error(f"{cls.__name__} has versions {low} to {high}, not {version}")
 
 
 def _decode_error(cls: type[Message], version: int, failure: Exception, size: int) -> DecodeError:

@@ -1,8 +1,8 @@
 """Compiles the straight-line encoder of one message in one version.
 
 Small values go to `out`; record batches go to `segments` as they are, so that a Fetch answer never copies
-them. Adjacent fields of fixed size are packed by one `struct` call, with a pad byte for an empty tag section. A
-value in a field that the version lacks is an error unless Kafka marks the field ignorable. Tagged fields at
+them. Adjacent fields of fixed size are packed by one `struct` call, with a pad byte for an empty tag section.
+A value in a field that the version lacks is an error unless Kafka marks the field ignorable. Tagged fields at
 their default are left out, the others go out in ascending order (KIP-482).
 """
 
@@ -55,7 +55,7 @@ class _EncoderWriter:
         }
         self.level = 0
         self.run: list[tuple[str, str, str]] = []
-        """Values of fixed size that wait to be packed: expression ("": a zero byte), layout code, field path."""
+        """Values of fixed size that wait to be packed: expression ("": zero byte), layout code, field path."""
         self.tag_functions: list[tuple[str, Shape]] = []
         with source.block("def encode(o0, out, segments):"):
             self.struct(message, "o0")

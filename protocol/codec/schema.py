@@ -1,8 +1,8 @@
 """What a message class is: slots, and one table row per field. The codec compiles these tables.
 
 Owns the base classes of the generated modules and the notation of version ranges ("3+", "0-12", "5"), which
-is Kafka's own (KIP-482 for flexible versions and tags). Knows nothing about bytes. A class covers all versions
-of its struct: a field that a version does not have keeps its default.
+is Kafka's own (KIP-482 for flexible versions and tags). Knows nothing about bytes. A class covers all
+versions of its struct: a field that a version does not have keeps its default.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def version_range(text: str) -> range:
 class Field(NamedTuple):
     """One field of a struct.
 
-    `kind` is Kafka's type ("int32", "[]string", "records", …), with "struct" and "[]struct" for what `of` names.
+    `kind` is Kafka's type ("int32", "[]string", "records"), with "struct" and "[]struct" for what `of` names.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Field(NamedTuple):
 
 
 class Struct:
-    """Base of all generated classes: equality by value, a repr for logs without the contents of byte fields."""
+    """Base of all generated classes: equality by value, a repr for logs without contents of byte fields."""
 
     __slots__ = ()
     FIELDS: ClassVar[tuple[Field, ...]] = ()

@@ -1,8 +1,8 @@
 """The primitives that compiled code calls: varints, tagged fields to skip, cached layouts of integer arrays.
 
-Everything that reads gets the buffer, a position and the end it may not pass, and returns values with the new
-position. Lengths are checked against the bytes that are left before anything is allocated. `Malformed` carries
-only the reason; the place is added by `protocol.codec.source`.
+Everything that reads gets the buffer, a position and the end it may not pass, and returns values with the
+new position. Lengths are checked against the bytes that are left before anything is allocated. `Malformed`
+carries only the reason; the place is added by `protocol.codec.source`.
 """
 
 from collections.abc import Sequence
