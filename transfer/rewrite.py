@@ -71,7 +71,7 @@ def plan(chunk: Chunk) -> tuple[list[Outgoing], Refusal | None]:
     """The batches of a chunk to send, in order, up to the first that cannot be moved."""
     planned: list[Outgoing] = []
     offset = chunk.first_offset
-    aborted = _Aborted(chunk)
+    aborted = AbortedFilter(chunk)
     try:
         for pos, header in iter_headers(chunk.batches):
             offset = max(header.base_offset, chunk.first_offset)
@@ -167,7 +167,7 @@ def _stretches(records: list[Record]) -> Iterator[tuple[int, int]]:
     yield first, last + 1 - first
 
 
-class _Aborted:
+class AbortedFilter:
     """Which batches of a chunk belong to aborted transactions (Kafka's CompletedFetch)."""
 
     def __init__(self, chunk: Chunk) -> None:
