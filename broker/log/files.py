@@ -1,0 +1,118 @@
+"""Descriptors and small files: the few ways in which the log touches the disk.
+
+`OpenFile` closes itself when the last user lets go of it, so a segment may be deleted while a reader in a
+thread is still inside it. Small text files are replaced as a whole (written aside, synced, renamed), so a
+crash leaves the old or the new one. Nothing here knows what is in a file.
+"""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker.log.errors import NotCached
+
+_RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+
+
+class OpenFile:
+    """An open descriptor; closed by `close` or when nothing refers to it any more."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, path: str, *, create: bool = False) -> None:
+        self.fd = -1
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        self.fd = os.open(path, flags, 0o644)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; waits for the disk. Short only at the end of the file."""
+        data = os.pread(self.fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < size:
+            data = os.pread(self.fd, size - have, position + have)
+            if not data:
+                break
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def read_cached(self, position: int, size: int) -> memoryview:
+        """What of the range the page cache holds, from its start; never waits. Raises `NotCached` for nothing."""
+        buffer = bytearray(size)
+        try:
+            have = os.preadv(self.fd, [buffer], position, _RWF_NOWAIT)
+        except BlockingIOError:
+            raise NotCached from None
+        except OSError as error:
+            if error.errno not in (95, 22):  # EOPNOTSUPP, EINVAL: this file system has no such read
+                raise
+            have = os.preadv(self.fd, [buffer], position)
+        return memoryview(buffer)[:have]
+
+    def write(self, data: memoryview, position: int) -> None:
+        """Write all of `data` at `position`, into the page cache."""
+        done = os.pwrite(self.fd, data, position)
+        while done < len(data):
+            done += os.pwrite(self.fd, data[done:], position + done)
+
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self.fd)
+
+
+def sync_directory(path: str | Path) -> None:
+    """Make renames and new files in a directory survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Put a whole new content at `path`: a reader, or a start after a crash, sees the old or the new one."""
+    aside = path + ".tmp"
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            done = 0
+            while done < len(data):
+                done += os.write(fd, data[done:])
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(aside, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
+def read_if_exists(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def remove_files(paths: Sequence[str]) -> None:
+    """Unlink what is still there."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

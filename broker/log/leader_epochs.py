@@ -1,0 +1,107 @@
+"""Which leader epoch wrote which offsets of a partition (KIP-101, KIP-279; Kafka's LeaderEpochFileCache).
+
+Owns the list of (epoch, start offset), rising in both, and its checkpoint file. Followers and clients ask it
+where an epoch ended, to find out from where on their copies differ.
+"""
+
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+from broker.log.checkpoints import read_epochs, write_epochs
+
+UNDEFINED_EPOCH: Final = -1
+UNDEFINED_OFFSET: Final = -1
+
+
+class LeaderEpochs:
+    __slots__ = ("_epochs", "_path", "_starts")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    def load(self) -> None:
+        """Read the file; raises `CheckpointDamaged` when it cannot be understood."""
+        for epoch, start in read_epochs(self._path):
+            self._put(epoch, start)
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The epoch writes from `start_offset` on. On OSError nothing has changed."""
+        if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
+            return
+        before = (self._epochs[:], self._starts[:])
+        self._put(epoch, start_offset)
+        self._save_or(before)
+
+    def note(self, epoch: int, start_offset: int) -> None:
+        """`assign` for recovery: nothing is written until `save`."""
+        if epoch >= 0 and epoch != self.latest:
+            self._put(epoch, start_offset)
+
+    def _put(self, epoch: int, start_offset: int) -> None:
+        """Entries that contradict the new one are of a history that was truncated: they go."""
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+
+    def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """(epoch, end offset) for OffsetForLeaderEpoch: the largest epoch not above the asked one and where it ended.
+
+        (-1, -1) when that is not known.
+        """
+        epochs = self._epochs
+        if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == epochs[-1]:
+            return epoch, log_end
+        above = bisect_right(epochs, epoch)
+        return (epochs[above - 1] if above else epoch), self._starts[above]
+
+    def epoch_at(self, offset: int) -> int:
+        """Epoch that wrote `offset`, -1 when unknown."""
+        at = bisect_right(self._starts, offset)
+        return self._epochs[at - 1] if at else UNDEFINED_EPOCH
+
+    def truncate_end(self, end_offset: int) -> None:
+        """Forget epochs that start at or after the new log end."""
+        keep = bisect_left(self._starts, end_offset)
+        if keep < len(self._starts):
+            before = (self._epochs[:], self._starts[:])
+            del self._epochs[keep:], self._starts[keep:]
+            self._save_or(before)
+
+    def truncate_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before the new log start; the one that covers it now begins there."""
+        first = bisect_right(self._starts, start_offset) - 1
+        if first < 0 or self._starts[first] == start_offset == self._starts[0]:
+            return
+        before = (self._epochs[:], self._starts[:])
+        del self._epochs[:first], self._starts[:first]
+        self._starts[0] = start_offset
+        self._save_or(before)
+
+    def clear(self) -> None:
+        before = (self._epochs, self._starts)
+        self._epochs, self._starts = [], []
+        self._save_or(before)
+
+    def save(self) -> None:
+        # Not synced: after a power cut recovery takes the epochs from the batches of the tail again.
+        write_epochs(self._path, self.entries(), sync=False)
+
+    def _save_or(self, before: tuple[list[int], list[int]]) -> None:
+        try:
+            self.save()
+        except OSError:
+            self._epochs, self._starts = before
+            raise

@@ -1,0 +1,257 @@
+"""Opening a partition directory: which files count, where the log ends, and what a crash left half done.
+
+After a clean shutdown files are trusted and nothing but the ends is read. Otherwise every batch from the recovery
+point on is checked, the first bad one and everything behind it is cut, and indexes, producer state and leader
+epochs are made to agree with what is left. Works on a directory written by Apache Kafka as well.
+"""
+
+import logging
+import os
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from broker.log import checkpoints, scan
+from broker.log.checkpoints import CheckpointDamaged
+from broker.log.config import LogConfig
+from broker.log.errors import CorruptLog
+from broker.log.files import read_if_exists, remove_files
+from broker.log.leader_epochs import LeaderEpochs
+from broker.log.markers import read_marker
+from broker.log.producer_snapshot import decode_snapshot
+from broker.log.producer_state import ProducerStates
+from broker.log.segment import Segment
+from broker.log.txn_index import AbortedTxn, append_aborted, truncate_aborted
+from protocol.errors import DecodeError
+
+log = logging.getLogger("isthmus.broker.log")
+
+_OF_SEGMENT = ("log", "index", "timeindex", "txnindex")
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    segments: list[Segment]
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    start_offset: int
+    end_offset: int
+    recovery_point: int
+
+
+def load_log(
+    directory: str,
+    where: str,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    recovery_point: int,
+    start_offset: int,
+    clean: bool,
+    producer_expiration_ms: int,
+) -> LoadedLog:
+    """Everything that a `Log` starts from. Raises OSError when the directory cannot be read or repaired."""
+    segments = _find_segments(directory, config, now_ms)
+    epochs = LeaderEpochs(f"{directory}/{checkpoints.LEADER_EPOCHS}")
+    _load_epochs(epochs, segments)
+    if not segments:
+        segments.append(Segment.create(directory, start_offset, config, now_ms))
+    end_offset = None
+    if clean:
+        try:
+            end_offset = segments[-1].load_end()
+        except CorruptLog as error:
+            log.warning("%s: %s, although it was closed cleanly; checking all of it", where, error)
+            recovery_point = segments[-1].base_offset
+    if end_offset is None:
+        end_offset = _recover(where, segments, epochs, recovery_point)
+    start_offset = max(start_offset, segments[0].base_offset)
+    if end_offset < start_offset:
+        log.warning(
+            "%s: the log ends at %d, below its start %d: it begins anew there",
+            where,
+            end_offset,
+            start_offset,
+        )
+        _drop(segments)
+        segments[:] = [Segment.create(directory, start_offset, config, now_ms)]
+        end_offset = start_offset
+    epochs.truncate_end(end_offset)
+    epochs.truncate_start(start_offset)
+    producers = ProducerStates(where, producer_expiration_ms)
+    rebuild_producers(directory, producers, segments, end_offset, now_ms, repair=not clean)
+    return LoadedLog(
+        segments,
+        producers,
+        epochs,
+        start_offset,
+        end_offset,
+        end_offset if clean else min(recovery_point, end_offset),
+    )
+
+
+def _find_segments(directory: str, config: LogConfig, now_ms: int) -> list[Segment]:
+    """Segments in order. Leftovers of deletions and of interrupted writes are removed, strangers left alone."""
+    sizes: dict[int, int] = {}
+    beside: list[tuple[int, str]] = []
+    leftovers: list[str] = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            stem, _, kind = entry.name.partition(".")
+            if entry.name.endswith((".deleted", ".cleaned", ".tmp")):
+                leftovers.append(entry.path)
+            elif len(stem) == 20 and stem.isdigit() and kind in _OF_SEGMENT:
+                if kind == "log":
+                    sizes[int(stem)] = entry.stat().st_size
+                else:
+                    beside.append((int(stem), entry.path))
+    leftovers += [path for base, path in beside if base not in sizes]
+    remove_files(leftovers)
+    return [
+        Segment(directory, base, size=sizes[base], index_interval=config.index_interval_bytes, now_ms=now_ms)
+        for base in sorted(sizes)
+    ]
+
+
+def _load_epochs(epochs: LeaderEpochs, segments: list[Segment]) -> None:
+    try:
+        epochs.load()
+    except CheckpointDamaged as error:
+        log.warning("%s; taking the leader epochs from the batches", error)
+    if epochs.latest >= 0 or not any(segment.size for segment in segments):
+        return
+    for segment in segments:
+        for _, header in scan.headers(segment.file, 0, segment.size):
+            epochs.note(header.leader_epoch, header.base_offset)
+    epochs.save()
+
+
+def _recover(where: str, segments: list[Segment], epochs: LeaderEpochs, recovery_point: int) -> int:
+    """Check everything from the recovery point on, cut what is bad; returns the log end."""
+    at = max(0, bisect_right([segment.base_offset for segment in segments], recovery_point) - 1)
+    next_offset = segments[at].base_offset
+    while at < len(segments):
+        segment = segments[at]
+        next_offset, cut = _recover_segment(
+            segment, epochs, max(next_offset, segment.base_offset), recovery_point
+        )
+        at += 1
+        if not cut:
+            continue
+        behind = segments[at:]
+        log.warning(
+            "%s: cut %d bytes that are no whole, sound batches, from offset %d on (file %020d.log at byte %d%s)",
+            where, cut + sum(s.size for s in behind), next_offset, segment.base_offset, segment.size,
+            f", and {len(behind)} segments behind it" if behind else "",
+        )  # fmt: skip
+        _drop(behind)
+        del segments[at:]
+    epochs.save()
+    return next_offset
+
+
+def _recover_segment(
+    segment: Segment, epochs: LeaderEpochs, next_offset: int, recovery_point: int
+) -> tuple[int, int]:
+    """(next offset, bytes cut) after checking the part of the segment at and above the recovery point."""
+    on_disk = segment.size
+    start = 0
+    try:
+        if segment.base_offset < recovery_point:
+            start = segment.find(recovery_point)
+            next_offset = segment.rewind(start, recovery_point)
+        else:
+            segment.rewind(0, segment.base_offset)
+    except CorruptLog:  # not even the part below the recovery point reads: take what does
+        start = 0
+        next_offset = segment.base_offset
+        segment.rewind(0, next_offset)
+    for _, header, _ in scan.sound_batches(segment.file, start, on_disk, next_offset):
+        segment.note(header.last_offset, header.max_timestamp, header.size)
+        epochs.note(header.leader_epoch, header.base_offset)
+        next_offset = header.next_offset
+    cut = on_disk - segment.size
+    if cut:
+        segment.file.truncate(segment.size)
+        truncate_aborted(segment.path("txnindex"), next_offset)
+    segment.save_indexes()
+    return next_offset, cut
+
+
+def _drop(segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.release()
+        remove_files([segment.path(kind) for kind in _OF_SEGMENT])
+
+
+def snapshot_offsets(directory: str) -> list[int]:
+    """Offsets of the producer snapshots in the directory, rising."""
+    names = (name[:-9] for name in os.listdir(directory) if name.endswith(".snapshot"))
+    return sorted(int(stem) for stem in names if len(stem) == 20 and stem.isdigit())
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    return f"{directory}/{offset:020d}.snapshot"
+
+
+def rebuild_producers(
+    directory: str,
+    producers: ProducerStates,
+    segments: list[Segment],
+    end_offset: int,
+    now_ms: int,
+    *,
+    repair: bool,
+) -> None:
+    """Producer state at the log end: newest snapshot at or below it, then the headers from there on.
+
+    `repair` also makes the aborted-transaction indexes again for that stretch.
+    """
+    producers.clear()
+    offset = segments[0].base_offset
+    for taken_at in reversed(snapshot_offsets(directory)):
+        path = snapshot_path(directory, taken_at)
+        if taken_at > end_offset:
+            remove_files([path])
+            continue
+        try:
+            producers.load_snapshot(decode_snapshot(read_if_exists(path) or b"", path), now_ms)
+        except CheckpointDamaged as error:
+            log.warning("%s; going on without it", error)
+            remove_files([path])
+            continue
+        offset = max(taken_at, offset)
+        break
+    at = max(0, bisect_right([segment.base_offset for segment in segments], offset) - 1)
+    for segment in segments[at:]:
+        if offset < end_offset:
+            _replay(segment, max(offset, segment.base_offset), producers, now_ms, repair=repair)
+
+
+def _replay(segment: Segment, offset: int, producers: ProducerStates, now_ms: int, *, repair: bool) -> None:
+    if repair:
+        truncate_aborted(segment.path("txnindex"), offset)
+    for position, header in segment.batches_from(offset):
+        if header.producer_id < 0:
+            continue
+        if not header.is_control:
+            producers.update(header, header.base_offset, now_ms)
+            continue
+        try:
+            marker = read_marker(memoryview(segment.file.read(position, header.size)), 0, header)
+        except DecodeError as error:
+            raise CorruptLog(f"{segment.path('log')}: {error}") from None
+        if marker is None:
+            continue
+        done = producers.end_transaction(
+            header,
+            header.base_offset,
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            now_ms=now_ms,
+        )
+        if done is not None and done.aborted and repair:
+            stable = producers.stable_after(done)
+            append_aborted(
+                segment.path("txnindex"),
+                AbortedTxn(done.producer_id, done.first_offset, done.last_offset, stable),
+            )

@@ -1,0 +1,66 @@
+"""Which of the oldest segments may go: by time, by size, or because the log start has moved past them.
+
+Pure decisions over sizes and timestamps (Kafka's `deleteRetentionMsBreachedSegments` and its siblings). Time
+retention goes by a segment's largest record timestamp, so one record from the future keeps its segment, and all
+behind it, alive; `held_by_future` finds that case for the operator.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Protocol
+
+from broker.log.config import LogConfig
+
+
+class Measured(Protocol):
+    base_offset: int
+    size: int
+
+    @property
+    def largest_timestamp(self) -> int: ...
+
+
+def expired_count(
+    segments: Sequence[Measured],
+    config: LogConfig,
+    now_ms: int,
+    *,
+    start_offset: int,
+    end_offset: int,
+    limit: int,
+) -> int:
+    """How many of the oldest segments may be deleted; those that reach past `limit` (the high watermark) stay."""
+    ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
+    below = list(takewhile(lambda pair: pair[1] <= limit, zip(segments, ends, strict=True)))
+    by_start = sum(1 for _ in takewhile(lambda pair: pair[1] <= start_offset, below[: len(segments) - 1]))
+    if not config.deletes:
+        return by_start
+    return max(by_start, _by_time(below, config, now_ms), _by_size(segments, below, config))
+
+
+def _by_time(below: Sequence[tuple[Measured, int]], config: LogConfig, now_ms: int) -> int:
+    if config.retention_ms < 0:
+        return 0
+    oldest = now_ms - config.retention_ms
+    return sum(1 for _ in takewhile(lambda pair: pair[0].size and pair[0].largest_timestamp < oldest, below))
+
+
+def _by_size(segments: Sequence[Measured], below: Sequence[tuple[Measured, int]], config: LogConfig) -> int:
+    excess = sum(segment.size for segment in segments) - config.retention_bytes
+    if config.retention_bytes < 0:
+        return 0
+    count = 0
+    for segment, _ in below:
+        excess -= segment.size
+        if excess < 0 or not segment.size:
+            break
+        count += 1
+    return count
+
+
+def held_by_future(segments: Sequence[Measured], config: LogConfig, now_ms: int) -> Measured | None:
+    """The oldest segment when only a timestamp from the future keeps it from ageing."""
+    if not config.deletes or config.retention_ms < 0 or len(segments) < 2:
+        return None
+    first = segments[0]
+    return first if first.largest_timestamp > now_ms + config.message_timestamp_after_max_ms else None

@@ -1,0 +1,314 @@
+"""One segment of a partition log: its data file and its two sparse indexes (Kafka's LogSegment).
+
+Owns the files `<base offset>.log|.index|.timeindex`, where the segment ends, and how to find and read whole
+batches in it. Does not know about other segments, producers, epochs or the high watermark.
+Appends happen on one thread; `read`, `locate` and `save_indexes` may run beside them in another, because they
+only look below `size`, which grows after the bytes are there.
+"""
+
+import os
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from broker.log import scan
+from broker.log.config import LogConfig
+from broker.log.errors import CorruptLog, NotCached
+from broker.log.files import OpenFile, remove_files
+from broker.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY
+from broker.log.offset_index import OffsetIndex
+from broker.log.time_index import ENTRY_SIZE as TIME_ENTRY
+from broker.log.time_index import NO_TIMESTAMP, TimeIndex
+from protocol.records import HEADER_SIZE, BatchHeader
+from protocol.records.header import LENGTH_OVERHEAD, MAGIC
+
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+_MAX_BOUNDARIES: Final = 16
+_SPAN: Final = Struct(">qi11xi")
+"""Base offset, batch length and last offset delta of a batch header."""
+
+
+class Segment:
+    __slots__ = (
+        "_boundaries", "_file", "_offset_index", "_time_index", "base_offset", "bytes_since_index", "created_ms",
+        "directory", "first_timestamp", "index_interval", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, directory: str, base_offset: int, *, size: int, index_interval: int, now_ms: int
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.index_interval = index_interval
+        self.created_ms = now_ms
+        self.jitter_ms = 0
+        self.bytes_since_index = 0
+        self.first_timestamp: int | None = None
+        """Largest timestamp of the first batch: what `segment.ms` counts from; None until it is known."""
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self._file: OpenFile | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._boundaries: dict[int, int] = {}
+        """Offset -> position of batches where recent reads ended, so that the next one needs no search."""
+
+    @classmethod
+    def create(cls, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> "Segment":
+        """A new, empty segment. Raises OSError, also when there is one with this base offset."""
+        segment = cls(
+            directory, base_offset, size=0, index_interval=config.index_interval_bytes, now_ms=now_ms
+        )
+        segment._file = OpenFile(segment.path("log"), create=True)
+        segment._offset_index = OffsetIndex(base_offset)
+        segment._time_index = TimeIndex(base_offset)
+        remove_files([segment.path("index"), segment.path("timeindex"), segment.path("txnindex")])
+        return segment
+
+    def path(self, kind: str) -> str:
+        return f"{self.directory}/{self.base_offset:020d}.{kind}"
+
+    @property
+    def file(self) -> OpenFile:
+        if self._file is None:
+            self._file = OpenFile(self.path("log"))
+        return self._file
+
+    def release(self) -> None:
+        """Let go of the descriptor and the loaded indexes; the next use brings them back."""
+        self._file = None
+        self._offset_index = None
+        self._time_index = None
+        self._boundaries = {}
+
+    # --- indexes
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        if self._offset_index is None:
+            loaded = OffsetIndex.load(self.path("index"), self.base_offset, self.size)
+            if loaded is None or not self._fits(loaded):
+                self.rebuild_indexes()
+            else:
+                self._offset_index = loaded
+        assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            loaded = TimeIndex.load(self.path("timeindex"), self.base_offset)
+            if loaded is None:
+                self.rebuild_indexes()
+            else:
+                self._time_index = loaded
+        assert self._time_index is not None
+        return self._time_index
+
+    def _fits(self, index: OffsetIndex) -> bool:
+        """Whether the last entry points at a batch of this file: an index may be whole and yet another log's."""
+        if not len(index):
+            return True
+        for _, header in scan.headers(self.file, index.positions[-1], self.size):
+            return header.base_offset <= index.base_offset + index.offsets[-1]
+        return False
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes again from the batch headers."""
+        offsets, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        offsets.saved = times.saved = -1
+        since, largest = 0, (NO_TIMESTAMP, self.base_offset)
+        for position, header in scan.headers(self.file, 0, self.size):
+            if header.max_timestamp > largest[0]:
+                largest = (header.max_timestamp, header.last_offset)
+            if since > self.index_interval:
+                offsets.append(header.last_offset, position)
+                times.append(*largest)
+                since = 0
+            since += header.size
+        times.append(*largest)
+        self._offset_index, self._time_index = offsets, times
+
+    def save_indexes(self, *, closing: bool = False) -> None:
+        """Write what is new in the indexes. `closing` adds the largest timestamp, which retention reads later."""
+        if self._time_index is not None:
+            if closing:
+                self._time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self._time_index.save(self.path("timeindex"))
+        if self._offset_index is not None:
+            self._offset_index.save(self.path("index"))
+
+    def indexes_full(self, config: LogConfig) -> bool:
+        limit = config.segment_index_bytes
+        return len(self.offset_index) >= limit // OFFSET_ENTRY or len(self.time_index) >= limit // TIME_ENTRY
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Largest record timestamp; without any, when the file was last written (as Kafka does)."""
+        if self.max_timestamp == NO_TIMESTAMP and self.size:
+            self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        if self.max_timestamp != NO_TIMESTAMP:
+            return self.max_timestamp
+        try:
+            return os.stat(self.path("log")).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return self.created_ms
+
+    # --- writing
+
+    def write(self, data: memoryview) -> None:
+        """Put whole batches at the end; on OSError the file is as it was. Call `note` for each batch next."""
+        try:
+            self.file.write(data, self.size)
+        except OSError:
+            # What was written of it lies behind `size`, where nobody looks, should this fail as well.
+            self.file.truncate(self.size)
+            raise
+
+    def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
+        """Take a batch that was written at `size` into the segment."""
+        position = self.size
+        if not position:
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_index > self.index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+        self.size = position + size
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut the file at a batch boundary; `end_offset` is where the log ends now."""
+        self.rewind(position, end_offset)
+        self.file.truncate(position)
+
+    def rewind(self, position: int, end_offset: int) -> int:
+        """Take the segment to end at a batch boundary, leaving the file alone; returns the next offset.
+
+        Recovery then calls `note` for each good batch from there on.
+        """
+        self.offset_index.truncate(position)
+        self.time_index.truncate(end_offset)
+        self.size = position
+        self._boundaries = {}
+        return self.load_end()
+
+    def load_end(self) -> int:
+        """Bring what appends need to know up to date from the file; returns the next offset.
+
+        Reads from the last index entry on, so an opened segment costs one small read.
+        """
+        next_offset = self.base_offset
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        position = min(
+            self.offset_index.lookup(self.max_timestamp_offset), self.offset_index.floor_position(self.size)
+        )
+        indexed = self.offset_index.floor_position(self.size)
+        for at, header in scan.headers(self.file, position, self.size):
+            next_offset = header.next_offset
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+            position = at + header.size
+        self.bytes_since_index = position - indexed
+        self.first_timestamp = None
+        for _, header in scan.headers(self.file, 0, self.size):
+            self.first_timestamp = header.max_timestamp
+            break
+        if position != self.size:
+            raise CorruptLog(f"{self.path('log')}: no batch starts at byte {position}")
+        return next_offset
+
+    # --- reading
+
+    def find(self, offset: int, *, blocking: bool = True) -> int:
+        """Position of the first batch that reaches `offset`; `size` when none does.
+
+        Raises `NotCached` unless `blocking`.
+        """
+        known = self._boundaries.get(offset)
+        if known is not None:
+            return known
+        position, end = self.offset_index.lookup(offset), self.size
+        start, window = position, memoryview(b"")
+        while position + HEADER_SIZE <= end:
+            at = position - start
+            if at + HEADER_SIZE > len(window):
+                start, at = position, 0
+                window = self._bytes(
+                    position, min(self.index_interval + HEADER_SIZE, end - position), blocking
+                )
+            base, length, delta = self._span(window, at, position, blocking)
+            if base + delta >= offset:
+                return position
+            position += length + LENGTH_OVERHEAD
+        return end
+
+    def read(
+        self, offset: int, max_bytes: int, end: int, *, at_least_one: bool, blocking: bool
+    ) -> tuple[memoryview, int]:
+        """Whole batches from the one that reaches `offset`, none past position `end`, and the offset after them.
+
+        Empty when there is nothing for `offset` before `end`, or when the first batch is larger than `max_bytes`
+        and `at_least_one` is off. Raises `NotCached` unless `blocking`.
+        """
+        start = self.find(offset, blocking=blocking)
+        left = end - start
+        if left < HEADER_SIZE:
+            return memoryview(b""), offset
+        data = self._bytes(start, min(max(max_bytes, HEADER_SIZE), left), blocking)
+        length, next_offset = self._whole(data, start, blocking)
+        if not length:
+            _, first, _ = self._span(data, 0, start, blocking)
+            first += LENGTH_OVERHEAD
+            if first > max_bytes and not at_least_one:
+                return memoryview(b""), offset
+            data = self._bytes(start, min(first, left), blocking)
+            length, next_offset = self._whole(data, start, blocking)
+            if not length:
+                if blocking:
+                    raise CorruptLog(f"{self.path('log')}: the batch at byte {start} is cut short")
+                raise NotCached
+        if len(self._boundaries) >= _MAX_BOUNDARIES:
+            self._boundaries = {}
+        self._boundaries[next_offset] = start + length
+        return data[:length], next_offset
+
+    def _bytes(self, position: int, size: int, blocking: bool) -> memoryview:
+        if blocking:
+            return memoryview(self.file.read(position, size))
+        return self.file.read_cached(position, size)
+
+    def _span(self, data: memoryview, at: int, position: int, blocking: bool) -> tuple[int, int, int]:
+        if at + HEADER_SIZE > len(data):
+            if blocking:
+                raise CorruptLog(f"{self.path('log')}: no batch header at byte {position}")
+            raise NotCached
+        span = _SPAN.unpack_from(data, at)
+        if span[1] < HEADER_SIZE - LENGTH_OVERHEAD or data[at + 16] != MAGIC:
+            raise CorruptLog(f"{self.path('log')}: no batch starts at byte {position}")
+        return span
+
+    def _whole(self, data: memoryview, start: int, blocking: bool) -> tuple[int, int]:
+        """How many bytes of `data`, which begins at `start`, are whole batches, and the offset after them.
+
+        Walks only from the last indexed batch on.
+        """
+        have = len(data)
+        at = max(0, self.offset_index.floor_position(start + have - HEADER_SIZE) - start)
+        base, length, delta = self._span(data, at, start + at, blocking)
+        next_offset = base
+        while at + length + LENGTH_OVERHEAD <= have:
+            at += length + LENGTH_OVERHEAD
+            next_offset = base + delta + 1
+            if at + HEADER_SIZE > have:
+                break
+            base, length, delta = self._span(data, at, start + at, blocking)
+        return at, next_offset
+
+    def batches_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) from the batch that reaches `offset` on. Waits for the disk."""
+        return scan.headers(self.file, self.find(offset), self.size)

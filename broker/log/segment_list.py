@@ -1,0 +1,143 @@
+"""The segments of one partition in offset order; the last one is active, all others never change.
+
+Owns finding the segment of an offset, reading across segment borders, and adding and removing segments with their
+files. Removed files are renamed to `.deleted` and unlinked later by `sweep`, because unlinking a large file is slow;
+who reads one meanwhile keeps it open. Does not know about producers, epochs or who may see which offset.
+"""
+
+import contextlib
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from broker.log.config import LogConfig
+from broker.log.files import remove_files
+from broker.log.segment import Segment
+from broker.log.txn_index import AbortedTxn, read_aborted, truncate_aborted
+
+_KINDS = ("index", "timeindex", "txnindex", "log")
+
+
+class SegmentList:
+    __slots__ = ("_bases", "_condemned", "directory", "items")
+
+    def __init__(self, directory: str, segments: list[Segment]) -> None:
+        self.directory = directory
+        self.items = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._condemned: list[tuple[int, str]] = []
+        """(due ms, path) of files that were renamed to be deleted."""
+
+    @property
+    def active(self) -> Segment:
+        return self.items[-1]
+
+    @property
+    def start(self) -> int:
+        return self._bases[0]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.items)
+
+    def end_of(self, segment: Segment, log_end: int) -> int:
+        """First offset behind the segment."""
+        at = bisect_right(self._bases, segment.base_offset)
+        return self._bases[at] if at < len(self._bases) else log_end
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that covers `offset` and all behind it."""
+        return self.items[max(0, bisect_right(self._bases, offset) - 1) :]
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int,
+        log_end: int,
+        *,
+        at_least_one: bool,
+        blocking: bool,
+    ) -> tuple[memoryview, int]:
+        """Whole batches that begin below `max_offset`, all from one segment, and the offset after them."""
+        for segment in self.from_offset(offset):
+            if segment.base_offset >= max_offset:
+                break
+            end = segment.size  # taken first: bytes below it are complete, whatever is appended meanwhile
+            if max_offset < log_end:
+                end = segment.find(max_offset, blocking=blocking)
+            data, next_offset = segment.read(
+                offset, max_bytes, end, at_least_one=at_least_one, blocking=blocking
+            )
+            if data or next_offset != offset or segment.find(offset, blocking=blocking) < end:
+                return data, next_offset
+        return memoryview(b""), offset
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """Aborted transactions with records in `start_offset..end_offset`."""
+        found: list[AbortedTxn] = []
+        for segment in self.from_offset(start_offset):
+            for txn in read_aborted(segment.path("txnindex")):
+                if txn.last_offset >= start_offset and txn.first_offset < end_offset:
+                    found.append(txn)
+                if txn.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    def add(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
+        """Create a new active segment. On OSError nothing has changed."""
+        segment = Segment.create(self.directory, base_offset, config, now_ms)
+        self.items.append(segment)
+        self._bases.append(base_offset)
+        return segment
+
+    def drop_first(self, count: int, due_ms: int) -> list[Segment]:
+        """Take the oldest `count` segments out of the log; their files go at `due_ms`."""
+        gone = self.items[:count]
+        self.items = self.items[count:]
+        self._bases = self._bases[count:]
+        for segment in gone:
+            self._condemn(segment, due_ms)
+        return gone
+
+    def truncate(self, end_offset: int) -> None:
+        """Remove everything from `end_offset` on. There must be a segment that starts at or below it."""
+        keep = max(1, bisect_right(self._bases, end_offset))
+        behind = self.items[keep:]
+        del self.items[keep:], self._bases[keep:]
+        for segment in reversed(behind):  # from the end: a crash in between leaves no hole
+            segment.release()
+            remove_files([segment.path(kind) for kind in reversed(_KINDS)])
+        active = self.active
+        active.truncate(active.find(end_offset), end_offset)
+        truncate_aborted(active.path("txnindex"), end_offset)
+
+    def replace_all(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
+        """Start anew with one empty segment at `base_offset`."""
+        for segment in reversed(self.items):
+            segment.release()
+            remove_files([segment.path(kind) for kind in reversed(_KINDS)])
+        self.items = []
+        self._bases = []
+        self.add(base_offset, config, now_ms)
+
+    def _condemn(self, segment: Segment, due_ms: int) -> None:
+        for kind in _KINDS:
+            path = segment.path(kind)
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, path + ".deleted")
+                self._condemned.append((due_ms, path + ".deleted"))
+
+    def sweep(self, now_ms: int) -> int:
+        """Unlink what is due; returns how many files went. Slow with large files: call it from a thread."""
+        due = [path for at, path in self._condemned if at <= now_ms]
+        if due:
+            self._condemned = [item for item in self._condemned if item[0] > now_ms]
+            remove_files(due)
+        return len(due)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
