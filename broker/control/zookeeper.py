@@ -27,6 +27,10 @@ T = TypeVar("T")
 class ZooKeeperError(Exception):
     """A ZooKeeper command failed; the message names the path."""
 
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
 
 class ZooKeeperUnavailable(ZooKeeperError):
     """No server answered within the connection timeout."""
@@ -77,11 +81,13 @@ class Node(NamedTuple):
     version: int
     owner: int
     created: int
+    created_ms: int
 
 
 class Create(NamedTuple):
     path: str
     data: bytes = b""
+    ephemeral: bool = False
 
 
 class Set(NamedTuple):
@@ -194,7 +200,7 @@ class ZooKeeper:
             data, stat = await self._retried(path, lambda: self._client.get_async(path, self._wrap(watch)))
         except NoNode:
             return None
-        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid)
+        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.ctime)
 
     async def exists(self, path: str, watch: Watch | None = None) -> bool:
         """Whether the node is there; the watch also fires when it appears."""
@@ -373,8 +379,8 @@ def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
 
 def _add(request: Any, operation: Operation) -> None:
     match operation:
-        case Create(path, data):
-            request.create(path, data)
+        case Create(path, data, ephemeral):
+            request.create(path, data, ephemeral=ephemeral)
         case Set(path, data, version):
             request.set_data(path, data, version)
         case Delete(path, version):
@@ -385,4 +391,4 @@ def _add(request: Any, operation: Operation) -> None:
 
 def _translated(path: str, error: Exception) -> ZooKeeperError:
     kind = _ERRORS.get(type(error), ZooKeeperError)
-    return kind(f"{path}: {type(error).__name__}")
+    return kind(f"{path}: {type(error).__name__}", path)

@@ -1,0 +1,239 @@
+"""Making, growing, deleting and configuring topics, for handlers and coordinators of any broker.
+
+What is asked for is checked, written to ZooKeeper, and done by the controller, which watches. Calls return
+when this broker's metadata shows the result or `wait_s` has passed: a topic without leaders is still created.
+Must not know requests. (Kafka: `ZkAdminManager`, `AutoTopicCreationManager`.)
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from broker.config import BrokerConfig
+from broker.control import paths
+from broker.control.assignment import Candidate
+from broker.control.config_store import ConfigStore
+from broker.control.internal_topics import internal_topic
+from broker.control.metadata_cache import MetadataCache
+from broker.control.nodes import TopicNode, encode_config
+from broker.control.topic_plan import (
+    DEFAULT,
+    Assignment,
+    Wanted,
+    check_configs,
+    check_name,
+    plan_assignment,
+    plan_growth,
+    refuse_internal,
+)
+from broker.control.topic_rules import is_internal
+from broker.control.zookeeper import (
+    BadVersion,
+    Create,
+    NodeExists,
+    NoNode,
+    Operation,
+    Set,
+    ZooKeeper,
+)
+from broker.log import LogConfig
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import new_topic_id
+
+DEFAULT_WAIT_S = 10.0
+_AUTO_CREATE_WAIT_S = 2.0
+
+
+class Created(NamedTuple):
+    topic_id: bytes
+    assignment: Assignment
+
+
+class TopicAdmin:
+    """`metadata` tells who is alive and when the controller has done its part."""
+
+    def __init__(
+        self, zookeeper: ZooKeeper, config: BrokerConfig, configs: ConfigStore, metadata: MetadataCache
+    ) -> None:
+        self.configs = configs
+        self._zookeeper = zookeeper
+        self._config = config
+        self._metadata = metadata
+        self._creating: dict[str, asyncio.Task[None]] = {}
+
+    # -- settings
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """Effective settings of a topic, as the log wants them; never waits."""
+        values = dataclasses.asdict(self.configs.effective(topic))
+        values["cleanup_policy"] = ",".join(values["cleanup_policy"])
+        return LogConfig.from_settings({name.replace("_", "."): value for name, value in values.items()})
+
+    async def set_configs(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Replace a topic's own settings. Raises KafkaError."""
+        await self.change_configs(topic, lambda current: dict(overrides))
+
+    async def change_configs(
+        self, topic: str, edit: Callable[[dict[str, str]], dict[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Replace a topic's own settings by `edit(current)`, once that is found right. Raises KafkaError."""
+        if not await self._zookeeper.exists(paths.topic(topic)):
+            raise _unknown(topic)
+
+        def checked(current: dict[str, str]) -> dict[str, str]:
+            wanted = edit(current)
+            check_configs(topic, self._config, wanted)
+            return wanted
+
+        if validate_only:
+            checked(dict(await self.configs.load(topic)))
+        else:
+            await self.configs.change(topic, checked)
+
+    # -- creating
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = DEFAULT,
+        replication_factor: int = DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        assignment: Assignment | None = None,
+        validate_only: bool = False,
+        *,
+        wait_s: float = DEFAULT_WAIT_S,
+    ) -> bytes:
+        """Make a topic; returns its id. Raises KafkaError."""
+        wanted = Wanted(name, partitions, replication_factor, configs or {}, assignment)
+        return (await self.create(wanted, validate_only=validate_only, wait_s=wait_s)).topic_id
+
+    async def create(
+        self, wanted: Wanted, *, validate_only: bool = False, wait_s: float = DEFAULT_WAIT_S
+    ) -> Created:
+        """Make a topic that is not the broker's own. Raises KafkaError."""
+        refuse_internal(wanted.name)
+        return await self._create(wanted, validate_only, wait_s)
+
+    async def auto_create(self, name: str, *, wait_s: float = _AUTO_CREATE_WAIT_S) -> None:
+        """Make a topic with the broker's defaults because somebody asked for it. Raises KafkaError."""
+        if is_internal(name):
+            await self.ensure_internal_topic(name, wait_s=wait_s)
+        else:
+            await self._ensure(Wanted(name), wait_s)
+
+    async def ensure_internal_topic(self, name: str, *, wait_s: float = DEFAULT_WAIT_S) -> None:
+        """Make one of the broker's own topics where it is missing. Raises KafkaError."""
+        await self._ensure(internal_topic(name, self._config), wait_s)
+
+    async def _ensure(self, wanted: Wanted, wait_s: float) -> None:
+        """Make a topic unless it exists; those who ask at the same time share one try."""
+        if self._metadata.topic(wanted.name) is not None:
+            return
+        task = self._creating.get(wanted.name)
+        if task is None:
+            task = asyncio.create_task(self._try(wanted, wait_s), name=f"create topic {wanted.name}")
+            self._creating[wanted.name] = task
+            task.add_done_callback(lambda _: self._creating.pop(wanted.name, None))
+        await asyncio.shield(task)
+
+    async def _try(self, wanted: Wanted, wait_s: float) -> None:
+        try:
+            await self._create(wanted, False, wait_s)
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            await self._metadata.wait_until(lambda: self._has_leaders(wanted.name, 1), wait_s)
+
+    async def _create(self, wanted: Wanted, validate_only: bool, wait_s: float) -> Created:
+        existing = await self._zookeeper.children(paths.TOPICS)
+        check_name(wanted.name, existing)
+        check_configs(wanted.name, self._config, wanted.configs)
+        created = Created(new_topic_id(), plan_assignment(wanted, self._config, self._alive()))
+        if validate_only:
+            return created
+        await self._write(wanted, created)
+        count = len(created.assignment)
+        await self._metadata.wait_until(lambda: self._has_leaders(wanted.name, count), wait_s)
+        return created
+
+    async def _write(self, wanted: Wanted, created: Created) -> None:
+        """Topic and settings, both or none."""
+        settings = encode_config(wanted.configs)
+        node = TopicNode(created.topic_id, created.assignment)
+        create: list[Operation] = [Create(paths.topic(wanted.name), node.encode())]
+        config_path = paths.topic_config(wanted.name)
+        while True:
+            left_over = await self._zookeeper.get(config_path)
+            write: Operation = (
+                Create(config_path, settings)
+                if left_over is None
+                else Set(config_path, settings, left_over.version)
+            )
+            try:
+                await self._zookeeper.transaction([*create, write])
+                return
+            except (NodeExists, BadVersion, NoNode) as error:
+                if error.path != config_path:
+                    raise KafkaError(
+                        ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wanted.name!r} already exists"
+                    ) from None
+
+    # -- growing and deleting
+
+    async def create_partitions(
+        self,
+        name: str,
+        count: int,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+        *,
+        wait_s: float = DEFAULT_WAIT_S,
+    ) -> None:
+        """Grow a topic to `count` partitions. Raises KafkaError."""
+        while True:
+            stored = await self._zookeeper.get(paths.topic(name))
+            if stored is None or await self._zookeeper.exists(paths.delete_topic(name)):
+                raise _unknown(name)
+            node = TopicNode.decode(stored.data)
+            added = plan_growth(name, node.assignment, count, assignment, self._alive())
+            if validate_only:
+                return
+            grown = dataclasses.replace(node, assignment={**node.assignment, **added})
+            try:
+                await self._zookeeper.set(paths.topic(name), grown.encode(), stored.version)
+            except BadVersion:
+                continue
+            break
+        await self._metadata.wait_until(lambda: self._has_leaders(name, count), wait_s)
+
+    async def delete_topic(self, name: str, *, wait_s: float = DEFAULT_WAIT_S) -> None:
+        """Delete a topic with its data and settings. Raises KafkaError."""
+        if not self._config.delete_topic_enable:
+            raise KafkaError(
+                ErrorCode.TOPIC_DELETION_DISABLED, f"topic {name!r}: delete.topic.enable is false"
+            )
+        refuse_internal(name)
+        stored = await self._zookeeper.get(paths.topic(name))
+        if stored is None:
+            raise _unknown(name)
+        topic_id = TopicNode.decode(stored.data).topic_id
+        with contextlib.suppress(NodeExists):  # asked for before, and under way
+            await self._zookeeper.create(paths.delete_topic(name))
+        await self._metadata.wait_until(lambda: self._metadata.topic_id(name) != topic_id, wait_s)
+
+    # -- plumbing
+
+    def _alive(self) -> list[Candidate]:
+        return [Candidate(info.broker_id, info.rack) for info in self._metadata.brokers.values()]
+
+    def _has_leaders(self, name: str, count: int) -> bool:
+        topic = self._metadata.topic(name)
+        if topic is None or len(topic.partitions) < count:
+            return False
+        return all(info.leader >= 0 for info in topic.partitions.values())
+
+
+def _unknown(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
