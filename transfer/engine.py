@@ -1,8 +1,8 @@
 """The engine: moves chunks from a source to a sink, in order per partition, with flow control by bytes.
 
-Owns which partitions run, how much is on the way, and that one partition's trouble stays its own (I10). It must
-not know what a cluster or an object store is, what is worth copying, or where progress is kept: an observer hears
-of every acknowledged write, in order, and decides about faults.
+Owns which partitions run, how much is on the way, and that one partition's trouble stays its own (I10). It
+must not know what a cluster or an object store is, what is worth copying, or where progress is kept: an
+observer hears of every acknowledged write, in order, and decides about faults.
 
 Flow: a partition with too many bytes on the way is paused at the source until half of them are acknowledged;
 when all partitions together reach the limit, nothing more is read.
@@ -131,7 +131,7 @@ class Engine:
         waiting = [write for lane in self._lanes.values() for write, _ in lane.writes]
         if not waiting:
             return True
-        done, late = await asyncio.wait(waiting, timeout=timeout_s)
+        _, late = await asyncio.wait(waiting, timeout=timeout_s)
         for write in late:
             write.cancel()
         if late:

@@ -30,6 +30,7 @@ from protocol.records.header import (
 )
 from protocol.records.reading import read_records
 from protocol.records.record import Record
+from protocol.types import Buffer
 from transfer.endpoint import Chunk
 
 _FRONT: Final = Struct(">qiibI")
@@ -89,7 +90,7 @@ def plan(chunk: Chunk) -> tuple[list[Outgoing], Refusal | None]:
     return planned, None
 
 
-def seal(out: Outgoing, producer_id: int, epoch: int, base_sequence: int) -> tuple[bytes, memoryview]:
+def seal(out: Outgoing, producer_id: int, epoch: int, base_sequence: int) -> list[Buffer]:
     """The batch as two segments: a header with this producer's identity and a fresh CRC, and the payload."""
     body = _BODY.pack(
         out.attributes,
@@ -102,7 +103,7 @@ def seal(out: Outgoing, producer_id: int, epoch: int, base_sequence: int) -> tup
         out.record_count,
     )
     crc = crc32c.crc32c(out.payload, crc32c.crc32c(body))
-    return _FRONT.pack(0, _LENGTH_BEFORE_PAYLOAD + out.payload.nbytes, -1, 2, crc) + body, out.payload
+    return [_FRONT.pack(0, _LENGTH_BEFORE_PAYLOAD + out.payload.nbytes, -1, 2, crc) + body, out.payload]
 
 
 def next_sequence(sequence: int, records: int) -> int:

@@ -89,7 +89,7 @@ def same_records(out: Outgoing, buf: memoryview, pos: int, header: BatchHeader) 
 
 def _own_content(out: Outgoing, *, with_time: bool) -> list[tuple[object, ...]] | None:
     head, payload = seal(out, -1, -1, -1)
-    whole = memoryview(head + bytes(payload))
+    whole = memoryview(b"".join((head, payload)))
     return _content(whole, 0, read_header(whole), with_time=with_time)
 
 

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from protocol.types import TopicPartition
+from protocol.types import Buffer, TopicPartition
 from transfer.endpoint import ClosedError, TransferError
 from transfer.ledger import Copied, ProducerState
 from transfer.offset_map import Run
@@ -62,7 +62,7 @@ class Pending:
     ticket: Ticket
     sequence: int = -1
     base_offset: int | None = None
-    segments: tuple[bytes, memoryview] | None = None
+    segments: list[Buffer] | None = None
 
 
 class ProduceLane:
@@ -74,6 +74,7 @@ class ProduceLane:
         self.not_before = 0.0
         self.error: TransferError | None = None
         self.retries = 0
+        self._blocked: TransferError | None = None
         self._producer = producer
         self._next_sequence = producer.next_sequence
         self._queue: deque[Pending] = deque()
@@ -85,8 +86,9 @@ class ProduceLane:
 
     def offer(self, ticket: Ticket) -> None:
         """Queues the batches of a write."""
-        if self.error is not None:
-            ticket.done.set_exception(self.error)
+        error = self.error or self._blocked
+        if error is not None:
+            ticket.done.set_exception(error)
             return
         ticket.open = len(ticket.batches)
         self._tickets.append(ticket)
@@ -141,6 +143,10 @@ class ProduceLane:
             self.error = error
         self._settle(None)
 
+    def block(self, error: TransferError) -> None:
+        """Takes no more writes; those offered before go on."""
+        self._blocked = self._blocked or error
+
     def abandon(self, error: TransferError) -> None:
         """Gives up now; answers that are still on the way will not be looked at."""
         self.error = self.error or error
@@ -150,6 +156,10 @@ class ProduceLane:
     def owns(self, pending: Pending) -> bool:
         """Whether an answer for `pending` still matters."""
         return pending in self._in_flight
+
+    def follows_trouble(self, pending: Pending) -> bool:
+        """Whether a batch before `pending` has failed or has no answer yet."""
+        return bool(self._failed) or (pending in self._in_flight and self._in_flight[0] is not pending)
 
     def _settle(self, failed_at: float | None) -> None:
         if self.error is not None:

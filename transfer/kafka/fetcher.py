@@ -1,0 +1,163 @@
+"""The connections that read from one broker.
+
+Owns asking and waiting; what answers mean is decided in `positions`, what follows from them in `source`. A
+broker answers one request of a connection at a time, so an idle long poll would hold up other partitions:
+there are a few connections per broker, each asks for its share, and a partition is asked for in at most one
+of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from protocol.client import Connection
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.fetch_response import FetchResponse
+from protocol.types import TopicPartition
+from transfer.endpoint import Chunk, SourceFault
+from transfer.kafka.positions import Reading, Trouble, answers, fetch_request, interpret
+
+_log = logging.getLogger("isthmus.transfer")
+
+Arrival = tuple[Reading, Chunk | SourceFault]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Sizes and waits of reading. More connections help over long round trips."""
+
+    max_bytes: int = 8 << 20
+    partition_max_bytes: int = 1 << 20
+    max_wait_ms: int = 500
+    busy_wait_ms: int = 20
+    """The longest poll while some partition of the broker is paused or backs off, so that it is not late."""
+    connections_per_broker: int = 2
+    gone_after_s: float = 5.0
+    """How long a topic must be unknown, or a position too high, before that counts as a fact."""
+
+
+class BrokerFetcher:
+    """Reads the partitions that `readings` names until `close`."""
+
+    def __init__(
+        self,
+        dial: Callable[[], Awaitable[Connection]],
+        settings: FetchSettings,
+        readings: Callable[[], list[Reading]],
+        deliver: Callable[[list[Arrival]], Awaitable[None]],
+        trouble: Callable[[Reading, Trouble], Awaitable[None]],
+    ) -> None:
+        self._dial = dial
+        self._settings = settings
+        self._readings = readings
+        self._deliver = deliver
+        self._trouble = trouble
+        self._turn = 0
+        self._wake = asyncio.Event()
+        self._tasks = [asyncio.create_task(self._run()) for _ in range(settings.connections_per_broker)]
+
+    def wake(self) -> None:
+        """Says that a partition may have become ready."""
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Ends the tasks and their connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        connection: Connection | None = None
+        try:
+            while True:
+                picked, wait_ms = await self._picked()
+                try:
+                    if connection is None or connection.closed:
+                        connection = await self._dial()
+                    response = await self._ask(connection, picked, wait_ms)
+                except ProtocolError as error:
+                    _log.info("fetch: %s", error)
+                    if connection is not None:
+                        await connection.close()
+                    await self._all_stale(picked)
+                    continue
+                await self._take_in(response, picked)
+        finally:
+            if connection is not None:
+                await connection.close()
+
+    async def _picked(self) -> tuple[dict[TopicPartition, Reading], int]:
+        """Waits until there is something to ask; marks it as asked."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now = loop.time()
+            readings = self._readings()
+            ready = [reading for reading in readings if reading.ready(now)]
+            if ready:
+                break
+            self._wake.clear()
+            held = [r.not_before for r in readings if r.not_before > now and not (r.asked or r.paused)]
+            try:
+                async with asyncio.timeout_at(min(held) if held else None):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+        share = -(-len(readings) // self._settings.connections_per_broker)
+        self._turn = (self._turn + share) % len(ready)
+        mine = (ready[self._turn :] + ready[: self._turn])[:share]
+        for reading in mine:
+            reading.asked = True
+        free = all(reading.asked or reading.ready(now) for reading in readings)
+        wait_ms = self._settings.max_wait_ms if free else self._settings.busy_wait_ms
+        return {reading.tp: reading for reading in mine}, wait_ms
+
+    async def _ask(
+        self, connection: Connection, picked: dict[TopicPartition, Reading], wait_ms: int
+    ) -> FetchResponse:
+        request = fetch_request(
+            picked.values(),
+            max_wait_ms=wait_ms,
+            max_bytes=self._settings.max_bytes,
+            partition_max_bytes=self._settings.partition_max_bytes,
+        )
+        return await connection.send(request)
+
+    async def _take_in(self, response: FetchResponse, picked: dict[TopicPartition, Reading]) -> None:
+        now = asyncio.get_running_loop().time()
+        arrived: list[Arrival] = []
+        troubles: list[tuple[Reading, Trouble]] = []
+        if response.error_code:
+            _log.warning("fetch: the broker answered %s", ErrorCode.of(response.error_code).name)
+            troubles = [(reading, Trouble.STALE) for reading in picked.values()]
+        for reading, data in answers(response, picked):
+            if reading.closed:
+                continue
+            outcome = interpret(reading, data)
+            if isinstance(outcome, Trouble):
+                troubles.append((reading, outcome))
+            elif outcome is not None:
+                arrived.append((reading, outcome))
+        for reading, _ in troubles:
+            reading.back_off(now)
+        if arrived:
+            await self._deliver(arrived)
+        self._release(picked.values())
+        for reading, trouble in troubles:
+            if not reading.closed:
+                await self._trouble(reading, trouble)
+
+    async def _all_stale(self, picked: dict[TopicPartition, Reading]) -> None:
+        now = asyncio.get_running_loop().time()
+        for reading in picked.values():
+            reading.back_off(now)
+        self._release(picked.values())
+        for reading in picked.values():
+            await self._trouble(reading, Trouble.STALE)
+
+    def _release(self, readings: Iterable[Reading]) -> None:
+        for reading in readings:
+            reading.asked = False
+        self._wake.set()

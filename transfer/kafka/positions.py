@@ -1,0 +1,193 @@
+"""Reading positions of a cluster's partitions: what to ask for next, and what an answer means.
+
+Owns plain state and the reading of Fetch answers; it must not know connections or tasks. Positions move
+only over whole batches. The epoch of the last batch goes with each request, so that a leader whose log was
+truncated below the position says so instead of serving other records (KIP-320, diverging epoch in Fetch
+v12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from struct import Struct
+from typing import Final
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.fetch_response import FetchResponse, PartitionData
+from protocol.types import ZERO_UUID, TopicPartition
+from transfer.endpoint import AbortedTransaction, Chunk, FaultKind, SourceFault
+
+_OFFSET_AND_LENGTH: Final = Struct(">qii")
+_LAST_DELTA: Final = Struct(">i")
+_LAST_DELTA_AT: Final = 23
+_HEADER: Final = 61
+_FIRST_BACKOFF_S: Final = 0.05
+_LONGEST_BACKOFF_S: Final = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One open partition."""
+
+    tp: TopicPartition
+    position: int
+    topic_id: bytes = ZERO_UUID
+    leader: int = -1
+    leader_epoch: int = -1
+    last_epoch: int = -1
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    asked: bool = False
+    paused: bool = False
+    closed: bool = False
+    not_before: float = 0.0
+    attempts: int = 0
+
+    def ready(self, now: float) -> bool:
+        """Whether the next Fetch may ask for it."""
+        return not (self.asked or self.paused or self.closed) and now >= self.not_before
+
+    def back_off(self, now: float) -> None:
+        """Waits longer after each failure in a row."""
+        self.not_before = now + min(_FIRST_BACKOFF_S * 2**self.attempts, _LONGEST_BACKOFF_S)
+        self.attempts = min(self.attempts + 1, 10)
+
+
+class Trouble(Enum):
+    """What an answer without records asks for."""
+
+    STALE = "look up leaders and topic ids again"
+    OUT_OF_RANGE = "ask for the log's range"
+    LATER = "ask again later"
+
+
+def fetch_request(
+    readings: Iterable[Reading], *, max_wait_ms: int, max_bytes: int, partition_max_bytes: int
+) -> FetchRequest:
+    """One Fetch for all `readings`, without a session, read committed."""
+    topics: dict[str, FetchTopic] = {}
+    for reading in readings:
+        name, index = reading.tp
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = FetchTopic(topic=name, topic_id=reading.topic_id, partitions=[])
+        topic.partitions.append(
+            FetchPartition(
+                partition=index,
+                current_leader_epoch=reading.leader_epoch,
+                fetch_offset=reading.position,
+                last_fetched_epoch=reading.last_epoch,
+                partition_max_bytes=partition_max_bytes,
+            )
+        )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=1,
+        topics=list(topics.values()),
+    )
+
+
+def answers(
+    response: FetchResponse, asked: dict[TopicPartition, Reading]
+) -> Iterable[tuple[Reading, PartitionData]]:
+    """Pairs each part of an answer with who asked; from v13 on topics are named by id only (KIP-516)."""
+    names = {reading.topic_id: reading.tp.topic for reading in asked.values()}
+    for topic in response.responses:
+        name = topic.topic or names.get(topic.topic_id, "")
+        for data in topic.partitions:
+            reading = asked.get(TopicPartition(name, data.partition_index))
+            if reading is not None:
+                yield reading, data
+
+
+def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Trouble | None:
+    """What one partition's answer means; moves the position. None: nothing new."""
+    code = data.error_code
+    if code:
+        return _trouble(reading, code)
+    reading.attempts = 0
+    reading.high_watermark = data.high_watermark
+    reading.last_stable_offset = data.last_stable_offset
+    reading.log_start_offset = data.log_start_offset
+    if data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
+        end = data.diverging_epoch.end_offset
+        return SourceFault(
+            reading.tp,
+            FaultKind.TRUNCATED,
+            reading.position,
+            min(end, reading.position),
+            f"the leader's log left ours at offset {end}: records behind it were replaced",
+        )
+    batches = data.records
+    if not isinstance(batches, memoryview) or batches.nbytes < _HEADER:
+        return None
+    end, next_offset, epoch = last_batch(batches)
+    if not end:
+        return None
+    chunk = Chunk(
+        tp=reading.tp,
+        batches=batches[:end],
+        first_offset=reading.position,
+        next_offset=next_offset,
+        high_watermark=data.high_watermark,
+        last_stable_offset=data.last_stable_offset,
+        log_start_offset=data.log_start_offset,
+        aborted=tuple(
+            AbortedTransaction(entry.producer_id, entry.first_offset)
+            for entry in data.aborted_transactions or ()
+        ),
+    )
+    reading.position = next_offset
+    reading.last_epoch = epoch
+    return chunk
+
+
+def last_batch(batches: memoryview) -> tuple[int, int, int]:
+    """(end of the last whole batch, the offset behind it, its leader epoch); all 0 without a whole batch."""
+    pos = last = 0
+    total = batches.nbytes
+    found = False
+    while total - pos >= _HEADER:
+        _, length, _ = _OFFSET_AND_LENGTH.unpack_from(batches, pos)
+        if length < 0 or pos + 12 + length > total:
+            break
+        found, last = True, pos
+        pos += 12 + length
+    if not found:
+        return 0, 0, 0
+    base, _, epoch = _OFFSET_AND_LENGTH.unpack_from(batches, last)
+    (delta,) = _LAST_DELTA.unpack_from(batches, last + _LAST_DELTA_AT)
+    return pos, base + delta + 1, epoch
+
+
+_STALE: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+def _trouble(reading: Reading, number: int) -> Trouble | SourceFault:
+    code = ErrorCode.of(number)
+    if code in _STALE:
+        return Trouble.STALE
+    if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Trouble.OUT_OF_RANGE
+    if code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        return Trouble.LATER
+    message = f"{code.name}: {code.description}"
+    return SourceFault(reading.tp, FaultKind.FAILED, reading.position, reading.position, message)

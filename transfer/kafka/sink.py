@@ -1,0 +1,227 @@
+"""A cluster as a sink: idempotent Produce, up to five batches in flight per partition, in order (KIP-98).
+
+Owns leaders of target partitions, producer ids, and what each error code means for a partition. A batch
+refused for good concerns its partition alone; a broker that is away is waited for, for ever, while other
+brokers' partitions go on (I10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from protocol.client import ClusterClient, Connection
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.produce_response import PartitionProduceResponse
+from protocol.types import ZERO_UUID, TopicPartition
+from transfer.endpoint import Chunk, ClosedError, PositionLostError, RefusedError
+from transfer.kafka.lane import Pending, ProduceLane, Ticket
+from transfer.kafka.sender import BrokerSender, Sent
+from transfer.ledger import Copied, ProducerState
+from transfer.rewrite import plan
+
+_log = logging.getLogger("isthmus.transfer")
+
+_LONGEST_PAUSE_S = 2.0
+
+_LOST: frozenset[ErrorCode] = frozenset(
+    {
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceSettings:
+    """Sizes and waits of writing."""
+
+    request_bytes: int = 1 << 20
+    timeout_ms: int = 30_000
+
+
+class KafkaSink:
+    """`BatchSink` of a cluster. The client stays the caller's; close the sink before it."""
+
+    def __init__(self, client: ClusterClient, settings: ProduceSettings | None = None) -> None:
+        self._client = client
+        self._settings = settings or ProduceSettings()
+        self._lanes: dict[TopicPartition, ProduceLane] = {}
+        self._senders: dict[int, BrokerSender] = {}
+        self._topic_ids: dict[str, bytes] = {}
+        self._stale = asyncio.Event()
+        self._producer: ProducerState | None = None
+        self._producer_lock = asyncio.Lock()
+        self._keeper = asyncio.create_task(self._keep_leaders())
+
+    async def producer(self) -> ProducerState:
+        """This sink's own producer id, at sequence 0; asked for once."""
+        async with self._producer_lock:
+            if self._producer is None:
+                producer_id, epoch = await self._client.init_producer_id()
+                self._producer = ProducerState(producer_id, epoch, 0)
+            return self._producer
+
+    def forget_producer(self) -> None:
+        """Asks for a new producer id next time."""
+        self._producer = None
+
+    async def open(self, tp: TopicPartition, producer: ProducerState | None = None) -> None:
+        """(Re)opens a partition; with `producer` its sequence numbers go on where they were."""
+        state = producer if producer is not None else await self.producer()
+        await self.close(tp)
+        self._lanes[tp] = ProduceLane(tp, state)
+        self._stale.set()
+
+    async def close(self, tp: TopicPartition) -> None:
+        """Gives up what is on its way."""
+        lane = self._lanes.pop(tp, None)
+        if lane is not None:
+            lane.abandon(ClosedError(f"{tp.topic}-{tp.partition} was closed"))
+            self._drop(lane)
+
+    async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
+        """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it is not."""
+        if tp not in self._lanes:
+            await self.open(tp)
+        lane = self._lanes[tp]
+        outs, refusal = plan(chunk)
+        ticket = Ticket(asyncio.get_running_loop().create_future(), chunk.next_offset)
+        if refusal is not None:
+            ticket.next_source_offset = outs[-1].next_source_offset if outs else chunk.first_offset
+        ticket.batches = [Pending(out, ticket) for out in outs]
+        lane.offer(ticket)
+        if refusal is not None:
+            lane.block(ClosedError(f"{tp.topic}-{tp.partition}: an earlier batch was refused"))
+        self._wake(lane)
+        copied = await ticket.done
+        if refusal is None:
+            return copied
+        error = RefusedError(chunk.tp, refusal.offset, refusal.reason)
+        error.copied = copied
+        raise error
+
+    async def aclose(self) -> None:
+        """Ends all writing; writes on their way fail with ClosedError."""
+        self._keeper.cancel()
+        for tp in list(self._lanes):
+            await self.close(tp)
+        await asyncio.gather(
+            self._keeper, *(sender.close() for sender in self._senders.values()), return_exceptions=True
+        )
+        self._senders.clear()
+
+    def _wake(self, lane: ProduceLane) -> None:
+        sender = self._senders.get(lane.leader)
+        if sender is not None:
+            sender.wake(lane)
+        else:
+            self._stale.set()
+
+    def _drop(self, lane: ProduceLane) -> None:
+        sender = self._senders.get(lane.leader)
+        if sender is not None:
+            sender.drop(lane)
+        lane.leader = -1
+
+    def _answered(self, lane: ProduceLane, pending: Pending, answer: PartitionProduceResponse) -> None:
+        if not lane.owns(pending):
+            return
+        if not answer.error_code:
+            lane.acknowledged(pending, answer.base_offset)
+            self._wake(lane)
+            return
+        code = ErrorCode.of(answer.error_code)
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.follows_trouble(pending):
+            self._retry(lane, pending)
+        elif code in _LOST or code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            where = f"{lane.tp.topic}-{lane.tp.partition}"
+            lane.close(PositionLostError(f"{where}: the target answered {code.name}"), pending)
+        elif code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            self._retry(lane, pending)
+            self._leave(lane)
+        else:
+            lane.close(self._refused(lane, pending, code, answer), pending)
+
+    def _refused(
+        self, lane: ProduceLane, pending: Pending, code: ErrorCode, answer: PartitionProduceResponse
+    ) -> RefusedError:
+        parts = [f"{code.name}: {code.description}", answer.error_message or ""]
+        parts += [
+            f"record {row.batch_index} of the batch: {row.batch_index_error_message or 'refused'}"
+            for row in (answer.record_errors or ())[:3]
+        ]
+        parts.append(f"batch of {pending.out.size} bytes, {pending.out.record_count} records")
+        reason = "; ".join(part for part in parts if part)
+        return RefusedError(lane.tp, pending.out.sources[0][0], reason, int(code))
+
+    def _lost(self, sent: Sent) -> None:
+        for lane, pending in sent.values():
+            if lane.owns(pending):
+                self._retry(lane, pending)
+                self._leave(lane)
+
+    def _unreachable(self, lanes: list[ProduceLane]) -> None:
+        for lane in lanes:
+            self._leave(lane)
+
+    def _retry(self, lane: ProduceLane, pending: Pending) -> None:
+        lane.retry(pending, asyncio.get_running_loop().time())
+        self._wake(lane)
+
+    def _leave(self, lane: ProduceLane) -> None:
+        """The leader may be another by now."""
+        self._drop(lane)
+        self._stale.set()
+
+    async def _keep_leaders(self) -> None:
+        pause = 0.05
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            await self._look_up([lane for lane in self._lanes.values() if lane.leader < 0])
+            if any(lane.leader < 0 for lane in self._lanes.values()):
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                self._stale.set()
+            else:
+                pause = 0.05
+
+    async def _look_up(self, lanes: list[ProduceLane]) -> None:
+        if not lanes:
+            return
+        try:
+            metadata = await self._client.metadata({lane.tp.topic for lane in lanes})
+        except ProtocolError as error:
+            _log.warning("target metadata: %s", error)
+            return
+        for lane in lanes:
+            topic = metadata.topics.get(lane.tp.topic)
+            partition = topic.partitions.get(lane.tp.partition) if topic is not None else None
+            if topic is None or topic.error or partition is None or partition.leader < 0:
+                continue
+            self._topic_ids[lane.tp.topic] = topic.topic_id
+            lane.leader = partition.leader
+            self._sender(partition.leader).wake(lane)
+
+    def _sender(self, node: int) -> BrokerSender:
+        sender = self._senders.get(node)
+        if sender is None:
+
+            async def dial() -> Connection:
+                return await self._client.dial(node)
+
+            sender = self._senders[node] = BrokerSender(
+                dial,
+                self._answered,
+                self._lost,
+                self._unreachable,
+                request_bytes=self._settings.request_bytes,
+                timeout_ms=self._settings.timeout_ms,
+                topic_ids=lambda name: self._topic_ids.get(name, ZERO_UUID),
+            )
+        return sender
