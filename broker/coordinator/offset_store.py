@@ -1,0 +1,203 @@
+"""Committed offsets: taking them, telling them, forgetting them.
+
+A commit is answered when its records are safe and only then becomes visible, so nobody reads a position
+that a change of leader could take back. Methods raise `KafkaError` when the group cannot be served here
+(14, 16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from broker.clock import Clock
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.states import GroupState
+from broker.coordinator.offsets.committed import CommittedOffset, commit_refusal
+from broker.coordinator.offsets_log import OFFSETS_TOPIC, as_coordinator_error
+from broker.coordinator.records import group_record, offset_record
+from broker.coordinator.runtime import Runtime
+from broker.coordinator.settings import GroupSettings
+from broker.coordinator.shards import Led
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import TopicPartition
+
+logger = logging.getLogger("isthmus.broker.coordinator")
+
+#: Tombstones in one batch of those that nobody waits for.
+_CHUNK = 500
+
+
+class OffsetStore:
+    """The committed offsets of all groups that this broker coordinates."""
+
+    def __init__(self, runtime: Runtime, clock: Clock, settings: GroupSettings) -> None:
+        self._runtime = runtime
+        self._clock = clock
+        self._settings = settings
+        runtime.on_activation(self._forget_deleted)
+
+    @property
+    def metadata_max(self) -> int:
+        """Longest text that may be committed beside an offset, in characters."""
+        return self._settings.metadata_max
+
+    def start(self) -> None:
+        """Begin to forget what has expired, at the interval of the settings."""
+        self._runtime.spawn(self._expire_for_ever(), "expire group offsets")
+
+    # -- commit and fetch ------------------------------------------------------------------------------
+
+    async def commit(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> ErrorCode:
+        """Store positions of a group; the error holds for all of them."""
+        led = self._runtime.shards.of(group_id)
+        shard = led.shard
+        group = shard.groups.get(group_id)
+        error = commit_refusal(group, member_id, instance_id, generation)
+        if error is not ErrorCode.NONE:
+            return error
+        if group is not None and member_id in group.members:
+            group.keep_alive(group.members[member_id], self._runtime.now())
+        if not offsets:
+            return ErrorCode.NONE
+        now_ms = self._clock.now_ms()
+        records = [
+            offset_record(group_id, partition, committed, now_ms) for partition, committed in offsets.items()
+        ]
+        shard.commits_under_way[group_id] += 1
+        try:
+            last = await self._runtime.write(led, records)
+        except KafkaError as failed:
+            logger.warning("offsets of group %r were not stored: %s", group_id, failed)
+            return as_coordinator_error(failed.code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        finally:
+            shard.commits_under_way[group_id] -= 1
+            if not shard.commits_under_way[group_id]:
+                del shard.commits_under_way[group_id]
+        first = last - len(records) + 1
+        for at, (partition, committed) in enumerate(offsets.items(), first):
+            shard.set_offset(group_id, partition, committed, at)
+        shard.group_or_new(group_id)
+        return ErrorCode.NONE
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Return a group's positions in `partitions`, None where it has none; None asks for all it has."""
+        known = self._runtime.shards.of(group_id).shard.offsets.get(group_id, {})
+        if partitions is None:
+            return dict(known)
+        return {partition: known.get(partition) for partition in partitions}
+
+    # -- forgetting ------------------------------------------------------------------------------------
+
+    async def delete(self, group_id: str, partitions: Collection[TopicPartition]) -> ErrorCode:
+        """Delete positions of a group; partitions without one are passed over."""
+        led = self._runtime.shards.of(group_id)
+        known = led.shard.offsets.get(group_id, {})
+        hit = [partition for partition in partitions if partition in known]
+        return await self._forget_and_wait(led, group_id, hit, with_group=False)
+
+    async def delete_group(self, group_id: str) -> ErrorCode:
+        """Delete a group that nobody is in, with its positions."""
+        led = self._runtime.shards.of(group_id)
+        group = led.shard.groups.get(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        if group.state is not GroupState.EMPTY:
+            return ErrorCode.NON_EMPTY_GROUP
+        hit = list(led.shard.offsets.get(group_id, ()))
+        return await self._forget_and_wait(led, group_id, hit, with_group=True)
+
+    def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> None:
+        """Partitions are gone from the cluster, and so are the positions in them."""
+        partitions = {TopicPartition(*each) for each in deleted if each[0] != OFFSETS_TOPIC}
+        if not partitions:
+            return
+        for led in self._runtime.shards:
+            led.shard.deleted_meanwhile |= partitions
+        for led in self._runtime.shards.active():
+            self._forget_deleted(led)
+
+    def _forget_deleted(self, led: Led) -> None:
+        partitions, led.shard.deleted_meanwhile = led.shard.deleted_meanwhile, set()
+        if not partitions:
+            return
+        for group_id, hit in led.shard.offsets_of(partitions):
+            try:
+                self._forget(led, group_id, hit, with_group=False)
+            except KafkaError as error:
+                logger.warning("offsets in deleted partitions were not forgotten: %s", error)
+                return
+
+    async def _forget_and_wait(
+        self, led: Led, group_id: str, partitions: Sequence[TopicPartition], *, with_group: bool
+    ) -> ErrorCode:
+        try:
+            last = self._forget(led, group_id, partitions, with_group=with_group)
+            if last is not None and not led.log.is_safe(last):
+                await led.log.wait_safe(last)
+        except KafkaError as error:
+            logger.warning("offsets of group %r were not deleted: %s", group_id, error)
+            return as_coordinator_error(error.code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)
+        return ErrorCode.NONE
+
+    def _forget(
+        self, led: Led, group_id: str, partitions: Sequence[TopicPartition], *, with_group: bool
+    ) -> int | None:
+        """Write tombstones and forget at once: a later commit must not fall to an earlier tombstone.
+
+        Returns the offset of the last tombstone, None if there was nothing to write. Raises `KafkaError`.
+        """
+        now_ms = self._clock.now_ms()
+        last = None
+        for start in range(0, len(partitions), _CHUNK):
+            chunk = partitions[start : start + _CHUNK]
+            last = led.log.append([offset_record(group_id, each, None, now_ms) for each in chunk])
+            led.shard.forget_offsets(group_id, chunk)
+        if with_group:
+            last = led.log.append([group_record(group_id, None, now_ms)])
+            group = led.shard.forget_group(group_id)
+            if group is not None:
+                self._runtime.settle(led, group)
+        return last
+
+    # -- expiry ----------------------------------------------------------------------------------------
+
+    async def _expire_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.retention_check_interval_ms / 1000)
+            await self.expire()
+
+    async def expire(self) -> int:
+        """Forget all that has outlived its time, groups too; returns the number of offsets."""
+        count = 0
+        for led in list(self._runtime.shards.active()):
+            try:
+                for group, partitions, gone in led.shard.expired(
+                    self._clock.now_ms(), self._settings.retention_ms
+                ):
+                    self._forget(led, group.group_id, partitions, with_group=gone)
+                    count += len(partitions)
+                    _tell(group, partitions, gone)
+                    await asyncio.sleep(0)
+            except KafkaError as error:
+                logger.warning("expired offsets were not forgotten: %s", error)
+        return count
+
+
+def _tell(group: Group, partitions: Sequence[TopicPartition], gone: bool) -> None:
+    logger.info(
+        "group %r: %d offsets expired%s",
+        group.group_id,
+        len(partitions),
+        ", group removed" if gone else "",
+    )
