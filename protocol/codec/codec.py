@@ -46,11 +46,16 @@ _ENCODE_FAILURES = (Malformed, struct.error, AttributeError, TypeError, ValueErr
 
 def decode(cls: type[M], version: int, data: Buffer, pos: int = 0) -> M:
     """The message that fills `data` from `pos` to its end. Bytes that are left over are refused."""
-    message, end = decode_from(cls, version, data, pos)
-    if end != len(data):
-        raise DecodeError(
-            f"{cls.__name__} v{version}: {len(data) - end} bytes are left over after position {end}"
-        )
+    function = _DECODERS[cls, version]
+    buf = data if type(data) is memoryview else memoryview(data)
+    size = len(buf)
+    try:
+        message: M
+        message, end = function(buf, pos, size)
+    except _DECODE_FAILURES as failure:
+        raise _decode_error(cls, version, failure, size) from None
+    if end != size:
+        raise DecodeError(f"{cls.__name__} v{version}: {size - end} bytes left over after position {end}")
     return message
 
 

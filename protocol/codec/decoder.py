@@ -87,9 +87,9 @@ class _DecoderWriter:
             self.source.line(f"{var}.{field.name} = {self.default(field)}")
         for field in shape.plain:
             self.field(field, var)
-        self.flush()
         if shape.flexible:
             self.tags(shape, var)
+        self.flush()
 
     def default(self, field: Field) -> str:
         if field.default is not EMPTY:
@@ -109,6 +109,11 @@ class _DecoderWriter:
         unpack = self.source.constant("unpack", layout.unpack_from)
         targets = ", ".join(target for target, _, _ in self.run)
         with self.source.at_path(self.run[0][2]):
+            if layout.format == ">B":
+                self.source.line(f"{targets} = buf[pos]")
+                self.source.line("pos += 1")
+                self.run.clear()
+                return
             self.source.line(f"{targets}{',' if len(self.run) == 1 else ''} = {unpack}(buf, pos)")
             self.source.line(f"pos += {layout.size}")
         self.run.clear()
@@ -116,28 +121,29 @@ class _DecoderWriter:
     def field(self, field: Field, var: str) -> None:
         target = f"{var}.{field.name}"
         if field.kind in FIXED:
-            self.run.append((target, FIXED[field.kind][0], f"{self.source.path}.{field.name}"))
+            self.run.append((target, FIXED[field.kind][0], self.path_of(field)))
             return
         if field.kind in ("string", "bytes", "records"):
             self.variable(field, lambda value: f"{target} = {value}")
         elif field.kind == "struct":
-            self.flush()
             with self.source.at("." + field.name):
                 self.struct_field(field, target)
         else:
             self.array(field, target)
 
+    def path_of(self, field: Field) -> str:
+        return f"{self.source.path}.{field.name}" if field.name else self.source.path
+
     def length(self, field: Field, code: str, read_long: str) -> None:
         """Reads a length into `n`: -1 is null."""
         if not is_compact(field, self.flexible):
-            self.run.append(("n", code, f"{self.source.path}{'.' if field.name else ''}{field.name}"))
+            self.run.append(("n", code, self.path_of(field)))
             self.flush()
             return
+        self.run.append(("n", "B", self.path_of(field)))
         self.flush()
         with self.source.at("." + field.name if field.name else ""):
-            self.source.line("n = buf[pos]")
-            self.source.line("if n < 128: pos += 1")
-            self.source.line(f"else: n, pos = {read_long}(buf, pos)")
+            self.source.line(f"if n > 127: n, pos = {read_long}(buf, pos - 1)")
             self.source.line("n -= 1")
 
     def variable(self, field: Field, store: Store) -> None:
@@ -172,8 +178,8 @@ class _DecoderWriter:
             self.struct(field.of, var)
             self.source.line(f"{target} = {var}")
         else:
-            self.source.line("n = buf[pos]")
-            self.source.line("pos += 1")
+            self.run.append(("n", "B", self.source.path))
+            self.flush()
             self.source.line(f"if n == 255: {target} = None")
             self.source.line('elif n != 1: raise Malformed(f"presence byte {n}, must be 1 or 255")')
             with self.source.block("else:"):
@@ -213,13 +219,14 @@ class _DecoderWriter:
         self.level -= 1
 
     def tags(self, shape: Shape, var: str) -> None:
+        self.run.append(("n", "B", self.source.path))
+        self.flush()
         if not shape.tagged:
-            self.source.line("if buf[pos]: pos = skip_tags(buf, pos, end)")
+            self.source.line("if n: pos = skip_tags(buf, pos - 1, end)")
         else:
             name = f"tags_{len(self.tag_functions)}_{self.level}_{shape.tagged[0].name}"
             self.tag_functions.append((name, shape))
-            self.source.line(f"if buf[pos]: pos = {name}({var}, buf, pos, end)")
-        self.source.line("else: pos += 1")
+            self.source.line(f"if n: pos = {name}({var}, buf, pos - 1, end)")
 
     def tag_function(self, name: str, shape: Shape) -> None:
         source = self.source
