@@ -1,0 +1,203 @@
+"""The target side of a backup: chunks of a cluster become objects of an object store.
+
+Owns cutting partitions into objects, dropping what is no data (markers, aborted transactions), and skipping
+what is damaged, aloud. It must not know manifests or what is to be backed up. An object ends at the first
+batch boundary behind `object_bytes`, so a repeated run over the same log writes the same objects.
+
+A write counts as done when the object writer has taken it: until the manifest lists an object nothing refers
+to it, so an earlier acknowledgement would tell nobody anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from connectors import layout
+from connectors.avro_format import SUFFIX as AVRO_SUFFIX
+from connectors.avro_format import AvroEncoder
+from connectors.formats import Encoder, ObjectFacts, StoredBatch
+from connectors.manifest import BackupFormat, ObjectEntry
+from connectors.object_store import ObjectStore
+from connectors.object_writer import ObjectWriter, StoredObject
+from connectors.segment_format import INDEX_SUFFIX, SegmentEncoder
+from connectors.segment_format import SUFFIX as SEGMENT_SUFFIX
+from protocol.errors import DecodeError
+from protocol.records.header import check_crc, iter_headers
+from protocol.types import TopicPartition
+from transfer.endpoint import Chunk, RefusedError
+from transfer.ledger import Copied, Gap
+from transfer.offset_map import Run
+from transfer.rewrite import AbortedFilter
+
+
+@dataclass(slots=True)
+class _OpenObject:
+    writer: ObjectWriter
+    encoder: Encoder
+    facts: ObjectFacts = field(default_factory=ObjectFacts)
+
+
+@dataclass(slots=True)
+class _Lane:
+    end_offset: int
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    open: _OpenObject | None = None
+    entries: list[ObjectEntry] = field(default_factory=list)
+    damaged: list[Gap] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkResult:
+    """What one partition came to."""
+
+    entries: tuple[ObjectEntry, ...]
+    damaged: tuple[Gap, ...]
+
+
+class BackupSink:
+    """A `transfer.endpoint.BatchSink`. `begin` a partition, let the engine write, then `finish` it."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        backup_id: str,
+        backup_format: BackupFormat,
+        *,
+        object_bytes: int,
+        part_bytes: int,
+        avro_codec: str,
+    ) -> None:
+        self._store = store
+        self._backup_id = backup_id
+        self._format = backup_format
+        self._object_bytes = object_bytes
+        self._part_bytes = part_bytes
+        self._avro_codec = avro_codec
+        self._lanes: dict[TopicPartition, _Lane] = {}
+
+    def begin(self, tp: TopicPartition, end_offset: int) -> None:
+        """Batches at and behind `end_offset` will not be written."""
+        self._lanes[tp] = _Lane(end_offset)
+
+    async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
+        lane = self._lanes[tp]
+        async with lane.lock:
+            runs: list[Run] = []
+            crcs: list[int] = []
+            records = size = 0
+            for batch in self._data(lane, tp, chunk):
+                added = await self._append(lane, tp, batch)
+                if added:
+                    runs.append(_identity(batch))
+                    crcs.append(batch.header.crc)
+                    records += added
+                    size += batch.header.size
+            position = min(chunk.next_offset, lane.end_offset)
+            return Copied(tuple(runs), position, records, size, tuple(crcs))
+
+    async def finish(self, tp: TopicPartition) -> SinkResult:
+        """Closes the last object; all of the partition's objects are in the store afterwards."""
+        lane = self._lanes[tp]
+        async with lane.lock:
+            await self._close(lane)
+        del self._lanes[tp]
+        return SinkResult(tuple(lane.entries), tuple(lane.damaged))
+
+    async def aclose(self) -> None:
+        """Gives up what is open; multipart uploads leave nothing behind."""
+        lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
+            if lane.open is not None:
+                await lane.open.writer.abort()
+
+    def _data(self, lane: _Lane, tp: TopicPartition, chunk: Chunk) -> Iterator[StoredBatch]:
+        """The batches to write; a damaged one becomes a gap, and what follows it is still read."""
+        offset = chunk.first_offset
+        aborted = AbortedFilter(chunk)
+        try:
+            for pos, header in iter_headers(chunk.batches):
+                offset = max(header.base_offset, chunk.first_offset)
+                if header.base_offset >= lane.end_offset:
+                    return
+                if header.next_offset <= chunk.first_offset or aborted.skips(pos, header):
+                    continue
+                if not check_crc(chunk.batches, pos, header):
+                    lane.damaged.append(Gap(offset, header.next_offset, "damaged at the source: checksum"))
+                elif header.record_count:
+                    yield StoredBatch(chunk.batches, pos, header, chunk.first_offset)
+        except DecodeError as error:
+            raise RefusedError(tp, offset, f"cannot be read: {error}") from error
+
+    async def _append(self, lane: _Lane, tp: TopicPartition, batch: StoredBatch) -> int:
+        header = batch.header
+        try:
+            records = batch.count()
+            if not records:
+                return 0
+            if lane.open is None:
+                lane.open = self._open(tp, max(header.base_offset, batch.first_offset))
+            if self._format == "avro":  # decoding is slow: other partitions go on meanwhile
+                data = await asyncio.to_thread(lane.open.encoder.add, batch)
+            else:
+                data = lane.open.encoder.add(batch)
+        except DecodeError as error:
+            gap = Gap(max(header.base_offset, batch.first_offset), header.next_offset, f"damaged: {error}")
+            lane.damaged.append(gap)
+            return 0
+        lane.open.facts.add(batch, records)
+        if len(data):
+            await lane.open.writer.write(data)
+        if lane.open.writer.size >= self._object_bytes:
+            await self._close(lane)
+        return records
+
+    def _open(self, tp: TopicPartition, first_offset: int) -> _OpenObject:
+        suffix = AVRO_SUFFIX if self._format == "avro" else SEGMENT_SUFFIX
+        key = layout.object_key(self._backup_id, tp, first_offset, suffix)
+        encoder: Encoder = (
+            AvroEncoder(tp.partition, self._avro_codec) if self._format == "avro" else SegmentEncoder()
+        )
+        return _OpenObject(ObjectWriter(self._store, key, self._part_bytes), encoder)
+
+    async def _close(self, lane: _Lane) -> None:
+        if lane.open is None:
+            return
+        current = lane.open
+        rest = current.encoder.finish()
+        if len(rest):
+            await current.writer.write(rest)
+        stored = await current.writer.close()
+        lane.open = None
+        lane.entries.append(await self._entry(stored, current))
+
+    async def _entry(self, stored: StoredObject, current: _OpenObject) -> ObjectEntry:
+        index_key = index_sha256 = None
+        index = current.encoder.index()
+        if index is not None:
+            index_key = f"{stored.key.rpartition('.')[0]}.{INDEX_SUFFIX}"
+            index_sha256 = hashlib.sha256(index).hexdigest()
+            await self._store.put(index_key, index)
+        facts = current.facts
+        return ObjectEntry(
+            key=stored.key,
+            bytes=stored.bytes,
+            sha256=stored.sha256,
+            records=facts.records,
+            batches=facts.batches,
+            first_offset=facts.first_offset,
+            last_offset=facts.last_offset,
+            first_timestamp=facts.first_timestamp,
+            max_timestamp=facts.max_timestamp,
+            max_batch_bytes=facts.max_batch_bytes,
+            index_key=index_key,
+            index_sha256=index_sha256,
+        )
+
+
+def _identity(batch: StoredBatch) -> Run:
+    """In a backup every record keeps its offset; holes of a compacted batch lie inside the run."""
+    start = max(batch.header.base_offset, batch.first_offset)
+    return Run(start, start, batch.header.next_offset - start)

@@ -1,0 +1,126 @@
+"""The catalogue: which backups exist, what one holds, and whether that is still true.
+
+Owns listing, reading and writing manifests and checking objects against them. `validate` reads every object
+again, checks size and SHA-256, decodes every batch and counts; it changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from connectors import layout, manifest
+from connectors.backup_source import BackupSource
+from connectors.errors import BackupError, ConnectorError, DamagedBackup, ObjectExists, ObjectMissing
+from connectors.manifest import Manifest, ObjectEntry
+from connectors.object_store import ObjectStore
+from protocol.errors import ProtocolError
+from protocol.records.header import check_crc, iter_headers
+from protocol.records.reading import read_records
+
+_AT_ONCE = 4
+
+
+class Validation(BaseModel):
+    """What re-reading a backup found."""
+
+    model_config = ConfigDict(frozen=True)
+
+    backup_id: str
+    objects: int
+    records: int
+    bytes: int
+    damaged: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 3 if self.damaged else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueEntry:
+    """One line of a listing; `manifest` is None when it cannot be read, and `problem` says why."""
+
+    backup_id: str
+    manifest: Manifest | None
+    problem: str = ""
+
+
+async def list_backups(store: ObjectStore) -> list[CatalogueEntry]:
+    """All backups, by id. A damaged manifest is shown, not hidden."""
+    ids = [
+        backup_id
+        for info in await store.list(layout.CATALOGUE)
+        if (backup_id := layout.backup_id_of(info.key)) is not None
+    ]
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def entry(backup_id: str) -> CatalogueEntry:
+        async with gate:
+            try:
+                return CatalogueEntry(backup_id, await read_manifest(store, backup_id))
+            except ConnectorError as error:
+                return CatalogueEntry(backup_id, None, str(error))
+
+    return list(await asyncio.gather(*map(entry, ids)))
+
+
+async def read_manifest(store: ObjectStore, backup_id: str) -> Manifest:
+    """Raises ConnectorError when there is no such backup or its manifest is damaged."""
+    key = layout.manifest_key(layout.check_id(backup_id))
+    try:
+        data = await store.get(key)
+    except ObjectMissing as error:
+        raise BackupError(f"there is no backup {backup_id} in {store.location()}") from error
+    return manifest.decode(data, store.location(key))
+
+
+async def write_manifest(store: ObjectStore, held: Manifest) -> None:
+    """Makes the backup exist. Raises BackupError when the id is taken: a backup is never replaced."""
+    key = layout.manifest_key(held.backup_id)
+    try:
+        await store.put(key, manifest.encode(held), only_if_absent=True)
+    except ObjectExists as error:
+        raise BackupError(f"backup {held.backup_id} exists already in {store.location()}") from error
+
+
+async def validate(store: ObjectStore, held: Manifest) -> Validation:
+    """Reads everything again."""
+    source = BackupSource(store, held)
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def check(entry: ObjectEntry) -> tuple[int, str]:
+        async with gate:
+            try:
+                return await _count(source, entry), ""
+            except (ConnectorError, ProtocolError) as error:
+                return 0, str(error)
+
+    found = await asyncio.gather(*map(check, held.objects()))
+    return Validation(
+        backup_id=held.backup_id,
+        objects=len(found),
+        records=sum(records for records, _ in found),
+        bytes=held.bytes,
+        damaged=tuple(problem for _, problem in found if problem),
+    )
+
+
+async def _count(source: BackupSource, entry: ObjectEntry) -> int:
+    records = 0
+    async for batches, _ in source.batches(entry, entry.first_offset):
+        records += await asyncio.to_thread(_records, batches, entry)
+    if records != entry.records:
+        raise DamagedBackup(f"{entry.key}: {records} records, {entry.records} by the manifest")
+    return records
+
+
+def _records(batches: memoryview, entry: ObjectEntry) -> int:
+    records = 0
+    for pos, header in iter_headers(batches):
+        if not check_crc(batches, pos, header):
+            raise DamagedBackup(f"{entry.key}: the batch at offset {header.base_offset} is damaged")
+        records += sum(record.offset >= entry.first_offset for record in read_records(batches, pos, header))
+    return records

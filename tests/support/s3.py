@@ -1,0 +1,89 @@
+"""A local S3 API for tests: moto's server in a process of its own, on a free port."""
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+_READY_S = 30.0
+
+
+class S3Server:
+    """`with S3Server(tmp_path) as s3:`; `s3.endpoint` takes any credentials."""
+
+    access_key = "test-access"
+    secret_key = "test-secret"
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        self.port = port or _free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self._log = directory / f"s3-{self.port}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-W",
+                    "ignore",
+                    "-m",
+                    "moto.server",
+                    "-H",
+                    "127.0.0.1",
+                    "-p",
+                    str(self.port),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + _READY_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"S3 server did not start on {self.endpoint}: {self._log.read_text()}")
+            time.sleep(0.1)
+        return self
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                pass
+            client = boto3.client(
+                "s3",
+                endpoint_url=self.endpoint,
+                region_name="us-east-1",
+                aws_access_key_id=self.access_key,
+                aws_secret_access_key=self.secret_key,
+            )
+            client.list_buckets()
+            client.close()
+        except (OSError, BotoCoreError, ClientError):
+            return False
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
