@@ -1,0 +1,70 @@
+"""`isthmus produce TOPIC`: lines from standard input to records."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_settings
+from isthmus.output import USAGE, fail, note
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="topic", show_default=False)],
+    cluster: Cluster,
+    key_separator: Annotated[
+        str | None, typer.Option(help="text between key and value; without it there are no keys")
+    ] = None,
+    partition: Annotated[int, typer.Option(help="-1: by key, else spread")] = -1,
+    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd")] = "none",
+    header: Annotated[list[str] | None, typer.Option(help="name=value on every record")] = None,
+    file: TopologyFile = None,
+) -> None:
+    """Write each line of standard input as a record; ends with 0 only when all were acknowledged.
+
+    Example: echo 'k1:hello' | isthmus produce orders --key-separator : --cluster east
+    """
+    from isthmus.commands.topics import pairs
+
+    headers: list[tuple[str, str | bytes | None]] = list(pairs(header or []).items())
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error.str())
+
+    admin_client(cluster, file)
+    settings = {**client_settings(cluster, file), "enable.idempotence": True, "linger.ms": 20}
+    try:
+        producer = Producer({**settings, "compression.type": compression})
+    except KafkaException as error:
+        fail(str(error), USAGE)
+    count = 0
+    for line in sys.stdin.buffer:
+        key, value = _split(line.rstrip(b"\n"), key_separator)
+        while True:
+            try:
+                producer.produce(
+                    topic, value, key, partition=partition, headers=headers, on_delivery=delivered
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)
+        producer.poll(0)
+        count += 1
+    producer.flush()
+    if failures:
+        fail(f"{len(failures)} of {count} records were not written; the first: {failures[0]}")
+    note(f"{count} record{'s' if count != 1 else ''} written to {topic}")
+
+
+def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
+    if separator is None:
+        return None, line
+    key, found, value = line.partition(separator.encode())
+    if not found:
+        fail(f"the line {line[:60]!r} has no '{separator}' between key and value", USAGE)
+    return key, value

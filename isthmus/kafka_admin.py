@@ -1,0 +1,78 @@
+"""What the Kafka commands share: where the cluster is, an admin client, one way to wait for answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from isthmus.output import fail
+from isthmus.topologies import bootstrap_of
+
+T = TypeVar("T")
+TIMEOUT_S = 30.0
+
+Cluster = Annotated[
+    str, typer.Option("--cluster", "-c", help="host:port,… or a cluster's alias in the topology")
+]
+TopologyFile = Annotated[
+    Path | None, typer.Option("--topology", "-f", help="topology YAML that the alias stands in")
+]
+Json = Annotated[bool, typer.Option("--json", help="for machines")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do it without asking")]
+
+
+def client_settings(cluster: str, file: Path | None) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap_of(cluster, file),
+        "client.id": "isthmus-cli",
+        "socket.connection.setup.timeout.ms": 5000,
+        "log_level": 0,
+    }
+
+
+def admin_client(cluster: str, file: Path | None) -> AdminClient:
+    """An admin client whose cluster answers, or the end of the command saying that it does not."""
+    settings = client_settings(cluster, file)
+    client = AdminClient(settings)
+    try:
+        client.list_topics(timeout=10)
+    except KafkaException as error:
+        fail(f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}")
+    return client
+
+
+def answer(future: Future[T], what: str) -> T:
+    """The future's result, or the end of the command with the broker's own reason."""
+    try:
+        return future.result(TIMEOUT_S)
+    except KafkaException as error:
+        fail(f"{what}: {error.args[0].str()} ({error.args[0].name()})")
+    except TimeoutError:
+        fail(f"{what}: no answer within {TIMEOUT_S:g} s")
+
+
+def answers(futures: Mapping[str, Future[Any]], what: str) -> dict[str, str | None]:
+    """For each name None or the reason why not; never stops at the first bad one."""
+    outcome: dict[str, str | None] = {}
+    for name, future in futures.items():
+        try:
+            future.result(TIMEOUT_S)
+            outcome[name] = None
+        except KafkaException as error:
+            outcome[name] = f"{what} {name}: {error.args[0].str()} ({error.args[0].name()})"
+        except TimeoutError:
+            outcome[name] = f"{what} {name}: no answer within {TIMEOUT_S:g} s"
+    return outcome
+
+
+def end_with(outcome: Mapping[str, str | None]) -> None:
+    """Exit 1 with every reason when any name failed."""
+    reasons = [reason for reason in outcome.values() if reason is not None]
+    if reasons:
+        fail("\nisthmus: ".join(reasons))
