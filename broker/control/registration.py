@@ -3,7 +3,7 @@
 Who holds the number already is either the ghost of an earlier run of this broker, whose session ends by
 itself, or a living broker. Only time tells them apart (addresses may be the same or reused), so registration
 waits for one session timeout and then refuses, naming the holder; a living broker is never pushed out. After
-the session was lost the broker registers again. The creation zxid of its node is the broker's epoch (KIP-380).
+the session was lost the broker registers again. The creation zxid of its node is its epoch (KIP-380).
 Must not know the controller.
 """
 

@@ -1,0 +1,251 @@
+"""The controller without I/O: what it knows of brokers, topics and partitions, and what follows from events.
+
+An event method changes the state and returns the partition states that must be written to ZooKeeper; what
+was written comes back through `written`; `take_orders` then gives the messages for brokers. Nothing is sent
+about a state that is not in ZooKeeper. Must not know ZooKeeper, sockets or time.
+(Kafka: `KafkaController`, `PartitionStateMachine`, `ReplicaStateMachine`, `TopicDeletionManager`.)
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from broker.control import orders
+from broker.control.leader_choice import first_state, handed_over, next_state
+from broker.control.nodes import PartitionState, TopicNode
+from broker.control.orders import LiveBroker, Order, Sender, StoredState
+from protocol.types import TopicPartition
+
+
+class StateWrite(NamedTuple):
+    """A partition state to write over `version`, or to create (None)."""
+
+    partition: TopicPartition
+    state: PartitionState
+    version: int | None
+
+
+class ControllerCore:
+    """State of one controller's reign. `unclean(topic)` says whether unclean election is allowed there."""
+
+    def __init__(self, sender: Sender, unclean: Callable[[str], bool] = lambda topic: False) -> None:
+        self.sender = sender
+        self.brokers: dict[int, LiveBroker] = {}
+        self.topics: dict[str, TopicNode] = {}
+        self.states: dict[TopicPartition, StoredState] = {}
+        self.deleting: set[str] = set()
+        self.leaving: set[int] = set()
+        self._unclean = unclean
+        self._changed: set[TopicPartition] = set()
+        self._started: set[int] = set()
+        self._stopping: dict[str, TopicNode] = {}
+        self._brokers_changed = False
+
+    # -- events
+
+    def start(
+        self,
+        brokers: Mapping[int, LiveBroker],
+        topics: Mapping[str, TopicNode],
+        states: Mapping[TopicPartition, StoredState],
+    ) -> list[StateWrite]:
+        """A reign begins: everything is told to everybody, and leaders are elected where they are missing."""
+        self.brokers = dict(brokers)
+        self.topics = dict(topics)
+        self.states = {key: value for key, value in states.items() if self._exists(key)}
+        self._started = set(brokers)
+        self._brokers_changed = True
+        return self._decide(self._partitions())
+
+    def brokers_are(self, brokers: Mapping[int, LiveBroker]) -> list[StateWrite]:
+        """Brokers came, went or came back. A new epoch means that the broker was away in between."""
+        restarted = {
+            number
+            for number, broker in brokers.items()
+            if number in self.brokers and self.brokers[number].epoch != broker.epoch
+        }
+        came = set(brokers) - set(self.brokers) | restarted
+        went = set(self.brokers) - set(brokers)
+        if not came and not went:
+            if dict(brokers) != self.brokers:
+                self._brokers_changed = True
+            self.brokers = dict(brokers)
+            return []
+        self.brokers = dict(brokers)
+        self.leaving -= came | went
+        self._started = (self._started | came) - went
+        self._brokers_changed = True
+        return self._decide(self._partitions(), restarted)
+
+    def topics_are(self, changed: Mapping[str, TopicNode], gone: Collection[str] = ()) -> list[StateWrite]:
+        """Topics were created or grew; `gone` ones were removed from ZooKeeper by somebody else."""
+        for name in gone:
+            if name in self.topics:
+                self._stop(name)
+                self.forget(name)
+        for name, node in changed.items():
+            known = self.topics.get(name)
+            if known is not None and known.topic_id != node.topic_id:
+                self._stop(name)
+                self.forget(name)
+            self.topics[name] = node
+        return self._decide(partition for name in changed for partition in self._partitions_of(name))
+
+    def delete(self, names: Iterable[str]) -> list[str]:
+        """Deletion was asked for; returns the topics whose deletion begins now."""
+        begun = [name for name in names if name in self.topics and name not in self.deleting]
+        for name in begun:
+            self.deleting.add(name)
+            self._stop(name)
+        return begun
+
+    def forget(self, name: str) -> None:
+        """A topic is deleted from ZooKeeper."""
+        for partition in self._partitions_of(name):
+            self.states.pop(partition, None)
+            self._changed.discard(partition)
+        self.topics.pop(name, None)
+        self.deleting.discard(name)
+
+    def leave(self, broker_id: int) -> list[StateWrite]:
+        """A broker is about to stop: others take over what they can."""
+        self.leaving.add(broker_id)
+        writes = []
+        for partition in self.led_by(broker_id):
+            stored = self.states[partition]
+            state = handed_over(
+                stored.state, self._replicas(partition), self.brokers, self.leaving, self.sender.epoch
+            )
+            if state is not None:
+                writes.append(StateWrite(partition, state, stored.version))
+        return writes
+
+    def led_by(self, broker_id: int) -> list[TopicPartition]:
+        return [
+            partition
+            for partition, stored in self.states.items()
+            if stored.state.leader == broker_id and partition.topic not in self.deleting
+        ]
+
+    def written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
+        """A state is in ZooKeeper, by us or found there."""
+        if self._exists(partition):
+            self.states[partition] = StoredState(state, version)
+            self._changed.add(partition)
+
+    def reconsider(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
+        """Writes for partitions whose state turned out to be another one than was known."""
+        return self._decide(partitions)
+
+    # -- orders
+
+    def take_orders(self) -> list[Order]:
+        """Messages that follow from everything since the last call, in the order in which to send them.
+
+        Stopping comes first: what is said of a topic made again must find the old one gone.
+        """
+        given = [*self._stop_orders(), *self._leadership_orders(), *self._metadata_orders()]
+        self._changed.clear()
+        self._started.clear()
+        self._stopping.clear()
+        self._brokers_changed = False
+        return given
+
+    def _stop_orders(self) -> Iterable[Order]:
+        by_broker: dict[int, list[TopicPartition]] = defaultdict(list)
+        for name, node in self._stopping.items():
+            for index, replicas in node.assignment.items():
+                for replica in replicas:
+                    if replica in self.brokers:
+                        by_broker[replica].append(TopicPartition(name, index))
+        for number in sorted(by_broker):
+            yield Order(
+                number,
+                orders.stop_replicas(self.sender, self.brokers[number], by_broker[number], delete=True),
+            )
+
+    def _leadership_orders(self) -> Iterable[Order]:
+        changed: dict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in sorted(self._changed):
+            for replica in self._replicas(partition):
+                if replica in self.brokers and replica not in self._started:
+                    changed[replica].append(partition)
+        complete: dict[int, list[TopicPartition]] = {number: [] for number in self._started}
+        for partition in self._told() if complete else ():
+            for replica in self._replicas(partition):
+                if replica in complete:
+                    complete[replica].append(partition)
+        for kind, batch in ((orders.FULL, complete), (orders.INCREMENTAL, changed)):
+            for number in sorted(batch):
+                yield Order(
+                    number,
+                    orders.leader_and_isr(
+                        self.sender,
+                        self.brokers[number],
+                        kind,
+                        batch[number],
+                        self.topics,
+                        self.states,
+                        self.brokers,
+                    ),
+                )
+
+    def _metadata_orders(self) -> Iterable[Order]:
+        if not (self._changed or self._started or self._stopping or self._brokers_changed):
+            return
+        changed = orders.metadata_of_deleted(self._stopping)
+        changed += orders.metadata_topics(sorted(self._changed), self.topics, self.states, self.brokers)
+        everything = self._told() if self._started else []
+        complete = orders.metadata_topics(everything, self.topics, self.states, self.brokers)
+        living = orders.live_brokers(self.brokers[number] for number in sorted(self.brokers))
+        for number in sorted(self.brokers):
+            topics = complete if number in self._started else changed
+            yield Order(number, orders.update_metadata(self.sender, self.brokers[number], topics, living))
+
+    # -- plumbing
+
+    def _decide(
+        self, partitions: Iterable[TopicPartition], restarted: Collection[int] = ()
+    ) -> list[StateWrite]:
+        living = [number for number in self.brokers if number not in self.leaving]
+        writes = []
+        for partition in partitions:
+            if partition.topic in self.deleting:
+                continue
+            stored = self.states.get(partition)
+            replicas = self._replicas(partition)
+            if stored is None:
+                state = first_state(replicas, living, self.sender.epoch)
+            else:
+                state = next_state(
+                    stored.state,
+                    replicas,
+                    living,
+                    self.sender.epoch,
+                    restarted=restarted,
+                    unclean=self._unclean(partition.topic),
+                )
+            if state is not None:
+                writes.append(StateWrite(partition, state, None if stored is None else stored.version))
+        return writes
+
+    def _stop(self, name: str) -> None:
+        self._stopping[name] = self.topics[name]
+
+    def _replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        return self.topics[partition.topic].assignment[partition.partition]
+
+    def _exists(self, partition: TopicPartition) -> bool:
+        topic = self.topics.get(partition.topic)
+        return topic is not None and partition.partition in topic.assignment
+
+    def _partitions_of(self, name: str) -> list[TopicPartition]:
+        topic = self.topics.get(name)
+        return [] if topic is None else [TopicPartition(name, index) for index in topic.assignment]
+
+    def _partitions(self) -> list[TopicPartition]:
+        return [partition for name in self.topics for partition in self._partitions_of(name)]
+
+    def _told(self) -> list[TopicPartition]:
+        """Partitions that brokers are told about: with a state, of topics that are not being deleted."""
+        return [partition for partition in self.states if partition.topic not in self.deleting]

@@ -1,0 +1,87 @@
+"""Who leads a partition: pure rules over one partition's state and the set of living brokers.
+
+Kafka's rules: the first living replica, in the order of the assignment, that is in the ISR; otherwise, only
+where unclean election is allowed, any living replica; otherwise nobody, and the ISR stays so that its members
+may come back. Every change raises the leader epoch, which fences what the old leader still does (I3).
+(Kafka: `PartitionLeaderElectionAlgorithms`.)
+"""
+
+from collections.abc import Collection, Sequence
+
+from broker.control.metadata_cache import NO_LEADER
+from broker.control.nodes import PartitionState
+
+
+def first_state(
+    replicas: Sequence[int], living: Collection[int], controller_epoch: int
+) -> PartitionState | None:
+    """State of a new partition; None while none of its replicas lives.
+
+    The ISR starts with the leader alone: a follower joins it once it has really caught up, never on trust.
+    """
+    leader = next((replica for replica in replicas if replica in living), None)
+    if leader is None:
+        return None
+    return PartitionState(leader, 0, (leader,), controller_epoch)
+
+
+def next_state(
+    state: PartitionState,
+    replicas: Sequence[int],
+    living: Collection[int],
+    controller_epoch: int,
+    *,
+    restarted: Collection[int] = (),
+    unclean: bool = False,
+) -> PartitionState | None:
+    """What the state must become with these brokers alive; None when it may stay.
+
+    `restarted` are living brokers that were away in between: they keep what nobody else can take over, with a
+    new leader epoch.
+    """
+    steady = [replica for replica in living if replica not in restarted]
+    if state.leader in steady:
+        return _without_the_dead(state, steady, controller_epoch)
+    leader = _elect(state, replicas, steady)
+    if leader is None:
+        leader = _elect(state, replicas, living)
+    isr: tuple[int, ...]
+    if leader is not None:
+        isr = tuple(member for member in state.isr if member in steady or member == leader)
+    else:
+        leader = next((replica for replica in replicas if replica in living), None) if unclean else None
+        isr = state.isr if leader is None else (leader,)
+    if leader is None and state.leader == NO_LEADER:
+        return None
+    return PartitionState(
+        NO_LEADER if leader is None else leader, state.leader_epoch + 1, isr, controller_epoch
+    )
+
+
+def handed_over(
+    state: PartitionState,
+    replicas: Sequence[int],
+    living: Collection[int],
+    leaving: Collection[int],
+    controller_epoch: int,
+) -> PartitionState | None:
+    """State after a leader that is about to stop has handed over; None when nobody can take over."""
+    staying = [replica for replica in living if replica not in leaving]
+    leader = _elect(state, replicas, staying)
+    if leader is None:
+        return None
+    isr = tuple(member for member in state.isr if member not in leaving)
+    return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)
+
+
+def _elect(state: PartitionState, replicas: Sequence[int], living: Collection[int]) -> int | None:
+    return next((replica for replica in replicas if replica in living and replica in state.isr), None)
+
+
+def _without_the_dead(
+    state: PartitionState, living: Collection[int], controller_epoch: int
+) -> PartitionState | None:
+    isr = tuple(member for member in state.isr if member in living)
+    if isr == state.isr:
+        return None
+    return PartitionState(state.leader, state.leader_epoch + 1, isr, controller_epoch)

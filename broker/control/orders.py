@@ -1,0 +1,225 @@
+"""The controller's messages to brokers, built from its state: LeaderAndIsr, UpdateMetadata, StopReplica.
+
+Pure. Every message carries the controller's epoch and the receiving broker's epoch, so that late ones are
+refused (KIP-380). (Kafka: `ControllerBrokerRequestBatch`.)
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from broker.config import Endpoint
+from broker.config.listeners import SECURITY_PROTOCOLS
+from broker.control.metadata_cache import LEADER_DURING_DELETE
+from broker.control.nodes import PartitionState, TopicNode
+from protocol.messages.leader_and_isr_request import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from protocol.messages.stop_replica_request import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from protocol.messages.update_metadata_request import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from protocol.types import TopicPartition
+
+FULL = 2
+INCREMENTAL = 1
+"""LeaderAndIsr types (KIP-516): all of the receiver's partitions, or some."""
+
+EPOCH_DURING_DELETE = -2
+
+Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+
+
+class LiveBroker(NamedTuple):
+    """A registered broker. `epoch` is the creation zxid of its registration."""
+
+    broker_id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def address(self, listener: str) -> Endpoint:
+        """Where this broker is for other brokers: on the listener of that name, else on its first."""
+        return next((item for item in self.endpoints if item.name == listener), self.endpoints[0])
+
+
+class StoredState(NamedTuple):
+    """A partition's state and the version of the node that holds it."""
+
+    state: PartitionState
+    version: int
+
+
+class Order(NamedTuple):
+    """One message for one broker."""
+
+    broker_id: int
+    request: Request
+
+
+class Sender(NamedTuple):
+    """Who gives orders."""
+
+    controller_id: int
+    epoch: int
+    listener: str
+
+
+def leader_and_isr(
+    sender: Sender,
+    receiver: LiveBroker,
+    kind: int,
+    partitions: Iterable[TopicPartition],
+    topics: Mapping[str, TopicNode],
+    states: Mapping[TopicPartition, StoredState],
+    brokers: Mapping[int, LiveBroker],
+) -> LeaderAndIsrRequest:
+    """What the receiver must host, lead and follow. All partitions must have a state."""
+    by_topic: dict[str, list[LeaderAndIsrPartitionState]] = defaultdict(list)
+    leaders: set[int] = set()
+    for partition in partitions:
+        stored = states[partition]
+        state = stored.state
+        leaders.add(state.leader)
+        by_topic[partition.topic].append(
+            LeaderAndIsrPartitionState(
+                partition_index=partition.partition,
+                controller_epoch=state.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=list(state.isr),
+                partition_epoch=stored.version,
+                replicas=list(topics[partition.topic].assignment[partition.partition]),
+                is_new=stored.version == 0,
+            )
+        )
+    return LeaderAndIsrRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.epoch,
+        broker_epoch=receiver.epoch,
+        type=kind,
+        topic_states=[
+            LeaderAndIsrTopicState(topic_name=name, topic_id=topics[name].topic_id, partition_states=items)
+            for name, items in by_topic.items()
+        ],
+        live_leaders=[_live_leader(brokers[item], sender) for item in sorted(leaders) if item in brokers],
+    )
+
+
+def metadata_topics(
+    partitions: Iterable[TopicPartition],
+    topics: Mapping[str, TopicNode],
+    states: Mapping[TopicPartition, StoredState],
+    living: Collection[int],
+) -> list[UpdateMetadataTopicState]:
+    """What all brokers shall know of these partitions. All must have a state."""
+    by_topic: dict[str, list[UpdateMetadataPartitionState]] = defaultdict(list)
+    for partition in partitions:
+        state, version = states[partition]
+        replicas = topics[partition.topic].assignment[partition.partition]
+        by_topic[partition.topic].append(
+            UpdateMetadataPartitionState(
+                partition_index=partition.partition,
+                controller_epoch=state.controller_epoch,
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                isr=list(state.isr),
+                zk_version=version,
+                replicas=list(replicas),
+                offline_replicas=[replica for replica in replicas if replica not in living],
+            )
+        )
+    return [
+        UpdateMetadataTopicState(topic_name=name, topic_id=topics[name].topic_id, partition_states=items)
+        for name, items in by_topic.items()
+    ]
+
+
+def metadata_of_deleted(deleted: Mapping[str, TopicNode]) -> list[UpdateMetadataTopicState]:
+    """Tells all brokers to forget topics."""
+    return [
+        UpdateMetadataTopicState(
+            topic_name=name,
+            topic_id=node.topic_id,
+            partition_states=[
+                UpdateMetadataPartitionState(
+                    partition_index=index,
+                    leader=LEADER_DURING_DELETE,
+                    leader_epoch=EPOCH_DURING_DELETE,
+                    replicas=list(replicas),
+                )
+                for index, replicas in node.assignment.items()
+            ],
+        )
+        for name, node in deleted.items()
+    ]
+
+
+def live_brokers(brokers: Iterable[LiveBroker]) -> list[UpdateMetadataBroker]:
+    return [
+        UpdateMetadataBroker(
+            id=broker.broker_id,
+            rack=broker.rack,
+            endpoints=[
+                UpdateMetadataEndpoint(
+                    host=item.host,
+                    port=item.port,
+                    listener=item.name,
+                    security_protocol=SECURITY_PROTOCOLS.index(item.protocol),
+                )
+                for item in broker.endpoints
+            ],
+        )
+        for broker in brokers
+    ]
+
+
+def update_metadata(
+    sender: Sender,
+    receiver: LiveBroker,
+    topic_states: Sequence[UpdateMetadataTopicState],
+    brokers: Sequence[UpdateMetadataBroker],
+) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.epoch,
+        broker_epoch=receiver.epoch,
+        topic_states=list(topic_states),
+        live_brokers=list(brokers),
+    )
+
+
+def stop_replicas(
+    sender: Sender, receiver: LiveBroker, partitions: Iterable[TopicPartition], *, delete: bool
+) -> StopReplicaRequest:
+    by_topic: dict[str, list[StopReplicaPartitionState]] = defaultdict(list)
+    for topic, index in partitions:
+        by_topic[topic].append(
+            StopReplicaPartitionState(
+                partition_index=index, leader_epoch=EPOCH_DURING_DELETE, delete_partition=delete
+            )
+        )
+    return StopReplicaRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.epoch,
+        broker_epoch=receiver.epoch,
+        topic_states=[
+            StopReplicaTopicState(topic_name=name, partition_states=items) for name, items in by_topic.items()
+        ],
+    )
+
+
+def _live_leader(broker: LiveBroker, sender: Sender) -> LeaderAndIsrLiveLeader:
+    address = broker.address(sender.listener)
+    return LeaderAndIsrLiveLeader(broker_id=broker.broker_id, host_name=address.host, port=address.port)
