@@ -1,0 +1,214 @@
+"""One connection to one broker: requests out, answers in, several on the way at once.
+
+Owns correlation ids, the versions that both sides speak (KIP-35, KIP-511), time limits, and what happens to
+everybody waiting when the connection ends. Knows nothing of topics, leaders or retries. A request that
+gets no answer in time closes the connection: nothing says that what comes next on it will ever come.
+"""
+
+import asyncio
+import itertools
+import ssl as tls
+from typing import Any, Final, Self, TypeVar
+
+from protocol.api import APIS
+from protocol.client.errors import (
+    ConnectError,
+    ConnectionLostError,
+    NotSupportedError,
+    RequestTimeoutError,
+)
+from protocol.client.frames import FrameReceiver
+from protocol.client.security import SaslPlain, authenticate
+from protocol.codec.schema import Request, Response
+from protocol.errors import DecodeError, ErrorCode, KafkaError
+from protocol.frames import correlation_id_of, decode_response, encode_request
+from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.api_versions_response import ApiVersionsResponse
+from protocol.types import Buffer
+
+R = TypeVar("R", bound=Response)
+
+DEFAULT_TIMEOUT_S: Final = 30.0
+DEFAULT_MAX_FRAME: Final = 256 * 1024 * 1024
+
+_SOFTWARE: Final = {"client_software_name": "isthmus", "client_software_version": "0.1.0"}
+
+
+class Connection:
+    """Made by `Connection.open`. `send` may be called by many tasks at once."""
+
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float, max_frame: int) -> None:
+        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.versions: dict[int, tuple[int, int]] = {}
+        """API key -> lowest and highest version that the broker speaks."""
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._ids = itertools.count(1)
+        self._lost: str | None = None
+        self._receiver = FrameReceiver(self._answer, self._end, max_frame)
+        self._transport: asyncio.Transport | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "isthmus",
+        ssl: tls.SSLContext | None = None,
+        sasl: SaslPlain | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        connect_timeout_s: float | None = None,
+        max_frame: int = DEFAULT_MAX_FRAME,
+    ) -> Self:
+        """Connects, agrees on versions and authenticates; each step within `timeout_s`, which later requests
+        have too.
+
+        Raises `ConnectError` when there is nobody, `AuthenticationError`, or what `send` raises.
+        """
+        self = cls(host, port, client_id, timeout_s, max_frame)
+        try:
+            async with asyncio.timeout(connect_timeout_s or timeout_s):
+                transport, _ = await asyncio.get_running_loop().create_connection(
+                    lambda: self._receiver, host, port, ssl=ssl, server_hostname=host if ssl else None
+                )
+        except TimeoutError:
+            raise ConnectError(
+                f"{self.peer}: no connection within {connect_timeout_s or timeout_s:g} s"
+            ) from None
+        except (OSError, tls.SSLError) as error:
+            raise ConnectError(f"{self.peer}: cannot connect: {error.strerror or error}") from error
+        self._transport = transport
+        try:
+            await self._agree_on_versions()
+            if sasl is not None:
+                await authenticate(self.send, sasl, self.peer)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    @property
+    def closed(self) -> bool:
+        return self._lost is not None
+
+    def version_of(self, request: type[Request[Any]], highest: int | None = None) -> int:
+        """Newest version of the API that both sides speak, at most `highest`. Raises `NotSupportedError`."""
+        low, high = request.VALID_VERSIONS
+        if highest is not None:
+            high = min(high, highest)
+        theirs = self.versions.get(request.API_KEY)
+        if theirs is None:
+            raise NotSupportedError(f"{self.peer}: the broker does not offer {_name(request)}")
+        version = min(high, theirs[1])
+        if version < max(low, theirs[0]):
+            raise NotSupportedError(
+                f"{self.peer}: the broker speaks {_name(request)} versions {theirs[0]} to {theirs[1]},"
+                f" this client {low} to {high}"
+            )
+        return version
+
+    async def send(
+        self, request: Request[R], version: int | None = None, *, timeout_s: float | None = None
+    ) -> R:
+        """The answer to `request`, in the newest common version unless one is given.
+
+        Buffers inside the request must not change before the answer is there. An error code inside the answer
+        is the caller's to look at. Raises `ConnectionLostError`, `RequestTimeoutError`, `NotSupportedError`,
+        `DecodeError`, `EncodeError`.
+        """
+        if version is None:
+            version = self.version_of(type(request))
+        frame = await self._exchange(request, version, self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            return decode_response(frame, type(request), version)[1]
+        except DecodeError as error:
+            raise DecodeError(f"{self.peer}: answer to {_name(type(request))}: {error}") from error
+
+    async def post(self, request: Request[Any], version: int | None = None) -> None:
+        """Sends a request that gets no answer (Produce with acks=0)."""
+        if version is None:
+            version = self.version_of(type(request))
+        await self._write(self._encode(request, version, next(self._ids) & 0x7FFF_FFFF))
+
+    async def close(self) -> None:
+        """Ends the connection; whoever still waits gets `ConnectionLostError`."""
+        if self._transport is not None:
+            self._end("this side closed the connection")
+            self._transport.abort()
+            await self._receiver.closed
+
+    async def _exchange(self, request: Request[Any], version: int, timeout_s: float) -> memoryview:
+        correlation_id = next(self._ids) & 0x7FFF_FFFF
+        segments = self._encode(request, version, correlation_id)
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = answer
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._write(segments)
+                return await answer
+        except TimeoutError:
+            what = f"{self.peer}: no answer to {_name(type(request))} within {timeout_s:g} s"
+            self._receiver.abort(f"an earlier request ({_name(type(request))}) timed out")
+            raise RequestTimeoutError(what) from None
+        except ConnectionLostError as error:
+            raise ConnectionLostError(f"{self.peer}: no answer to {_name(type(request))}: {error}") from None
+        finally:
+            # When the caller gave up, the entry stays: the answer may still come and has to be known as ours.
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # looked at, so that nobody warns of it when the caller was cancelled
+
+    def _encode(self, request: Request[Any], version: int, correlation_id: int) -> list[Buffer]:
+        return encode_request(request, version, correlation_id, self._client_id)
+
+    async def _write(self, segments: list[Buffer]) -> None:
+        await self._receiver.writable()
+        if self._lost is not None or self._transport is None:
+            raise ConnectionLostError(self._lost or "never connected")
+        self._transport.writelines(segments)
+
+    def _answer(self, frame: memoryview) -> None:
+        try:
+            correlation_id = correlation_id_of(frame)
+        except DecodeError as error:
+            self._receiver.abort(str(error))
+            return
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            self._receiver.abort(f"it answered request {correlation_id}, which was never sent")
+        elif not waiting.done():
+            waiting.set_result(frame)
+
+    def _end(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectionLostError(reason))
+
+    async def _agree_on_versions(self) -> None:
+        version = ApiVersionsRequest.VALID_VERSIONS[1]
+        answer = await self._api_versions(version)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            # KIP-511: the refusal may say which versions of ApiVersions itself are spoken.
+            offered = [
+                row.max_version for row in answer.api_keys if row.api_key == ApiVersionsRequest.API_KEY
+            ]
+            answer = await self._api_versions(min(version, *offered) if offered else 0)
+        if answer.error_code:
+            raise KafkaError(ErrorCode.of(answer.error_code), f"{self.peer}: ApiVersions")
+        self.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+    async def _api_versions(self, version: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(**_SOFTWARE)
+        frame = await self._exchange(request, version, self._timeout_s)
+        refused = bytes(frame[4:6]) == b"\x00\x23"  # 35 stands first in a body of version 0
+        return decode_response(frame, ApiVersionsRequest, 0 if refused else version)[1]
+
+
+def _name(request: type[Request[Any]]) -> str:
+    api = APIS.get(request.API_KEY)
+    return api.name if api else request.__name__

@@ -1,0 +1,35 @@
+"""What can go wrong between a client and a broker, before there is an answer with a code in it.
+
+Each error names the broker (`host:port`) and the API. Answers with an error code are
+`protocol.errors.KafkaError`; bytes that make no sense are `DecodeError`.
+"""
+
+from protocol.errors import ProtocolError
+
+
+class ClientError(ProtocolError):
+    """Base of the errors of connections. Asking again may cure each of them, unless it says not."""
+
+
+class ConnectError(ClientError):
+    """No connection could be made; nothing was sent."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection ended before the answer came. Whether the broker acted on the request is not known."""
+
+
+class RequestTimeoutError(ClientError):
+    """No answer in time. The connection is closed; whether the broker acted on the request is not known."""
+
+
+class NotSupportedError(ClientError):
+    """The broker and this client have no common version of the API. Asking again does not help."""
+
+
+class WrongClusterError(ClientError):
+    """The address leads to another cluster than before. Asking again does not help."""
+
+
+class AuthenticationError(ClientError):
+    """The broker refused the credentials. Asking again does not help."""

@@ -1,0 +1,95 @@
+"""Connections to the brokers of one cluster.
+
+Owns at most one open connection per broker and lane, made when first needed and again after a loss, and the
+pause before an address that just failed is tried again. A lane is a name: requests of one connection are
+answered in order, so a Fetch that waits for data must not stand in front of others.
+"""
+
+import asyncio
+import time
+from typing import Final
+
+from protocol.client.connection import Connection
+from protocol.client.errors import ConnectError
+from protocol.client.security import ClientSecurity
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+
+Address = tuple[str, int]
+
+
+class _Failures:
+    __slots__ = ("count", "error", "until")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.until = 0.0
+        self.error: ConnectError | None = None
+
+
+class ConnectionPool:
+    """Keyed by address, so that a broker that comes back elsewhere is simply another address."""
+
+    def __init__(
+        self, client_id: str, security: ClientSecurity, timeout_s: float, connect_timeout_s: float
+    ) -> None:
+        self._client_id = client_id
+        self._security = security
+        self._timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._open: dict[tuple[Address, str], Connection] = {}
+        self._opening: dict[tuple[Address, str], asyncio.Lock] = {}
+        self._failures: dict[Address, _Failures] = {}
+        self._closed = False
+
+    def existing(self, address: Address, lane: str) -> Connection | None:
+        """An open connection, without making one."""
+        connection = self._open.get((address, lane))
+        return None if connection is None or connection.closed else connection
+
+    async def get(self, address: Address, lane: str) -> Connection:
+        """Raises `ConnectError`, at once while an address that just failed is being spared."""
+        connection = self.existing(address, lane)
+        if connection is not None:
+            return connection
+        async with self._opening.setdefault((address, lane), asyncio.Lock()):
+            return self.existing(address, lane) or await self._connect(address, lane)
+
+    async def _connect(self, address: Address, lane: str) -> Connection:
+        if self._was_closed():
+            raise ConnectError("this client is closed")
+        failures = self._failures.setdefault(address, _Failures())
+        if failures.error is not None and time.monotonic() < failures.until:
+            raise ConnectError(str(failures.error))
+        try:
+            connection = await Connection.open(
+                *address,
+                client_id=self._client_id,
+                ssl=self._security.ssl,
+                sasl=self._security.sasl,
+                timeout_s=self._timeout_s,
+                connect_timeout_s=self._connect_timeout_s,
+            )
+        except ConnectError as error:
+            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures.count, 10))
+            failures.count += 1
+            failures.until = time.monotonic() + pause
+            failures.error = error
+            raise
+        self._failures.pop(address, None)
+        self._open[address, lane] = connection
+        if self._was_closed():  # while this was connecting
+            await self.close()
+            raise ConnectError("this client is closed")
+        return connection
+
+    def _was_closed(self) -> bool:
+        return self._closed
+
+    async def close(self) -> None:
+        self._closed = True
+        connections = list(self._open.values())
+        self._open.clear()
+        for connection in connections:
+            await connection.close()
