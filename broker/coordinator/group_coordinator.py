@@ -7,13 +7,16 @@ here: NOT_COORDINATOR (16), COORDINATOR_LOAD_IN_PROGRESS (14), INVALID_GROUP_ID 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.clock import Clock
+from broker.control.metadata_cache import MetadataCache
 from broker.coordinator.groups import departing, joining, syncing
 from broker.coordinator.groups.events import NO_MEMBER, JoinCall, Joined, Leaving, SyncCall, Synced
 from broker.coordinator.groups.group import Group
+from broker.coordinator.java_hash import partition_for
 from broker.coordinator.offset_store import OffsetStore
 from broker.coordinator.offsets_log import OFFSETS_TOPIC, OffsetsLog
 from broker.coordinator.runtime import Runtime
@@ -23,14 +26,27 @@ from protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from broker.replication.partition import Partition
 
+logger = logging.getLogger("isthmus.broker.coordinator")
+
 
 class GroupCoordinator:
-    """`partition_count` tells how many partitions the offsets topic has, or will have once it is made."""
+    """One for each broker. `metadata` tells how many partitions the offsets topic has."""
 
-    def __init__(self, *, clock: Clock, settings: GroupSettings, partition_count: Callable[[], int]) -> None:
+    def __init__(self, *, clock: Clock, settings: GroupSettings, metadata: MetadataCache) -> None:
         self._settings = settings
-        self._runtime = Runtime(clock, settings, partition_count)
+        self._metadata = metadata
+        self._runtime = Runtime(clock, settings, self._partition_count)
         self.offsets = OffsetStore(self._runtime, clock, settings)
+        self._trouble = ""
+
+    def _partition_count(self) -> int:
+        topic = self._metadata.topic(OFFSETS_TOPIC)
+        # Before the topic is made the setting says what it will have.
+        return len(topic.partitions) if topic is not None else self._settings.topic_partitions
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the partition of the offsets topic whose leader coordinates the group."""
+        return partition_for(group_id, self._partition_count())
 
     def start(self) -> None:
         """Begin the work that no request asks for."""
@@ -53,6 +69,12 @@ class GroupCoordinator:
             self._runtime.shards.lead(partition.index, partition.leader_epoch, log)
         else:
             self._runtime.shards.resign(partition.index)
+
+    def report_trouble(self, what: str) -> None:
+        """Log why groups cannot be coordinated; once, though clients ask again and again."""
+        if what != self._trouble:
+            self._trouble = what
+            logger.warning("groups have no coordinator: %s", what)
 
     # -- membership ------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class OffsetsLog:
             try:
                 found = log.read(offset, _READ_BYTES, end, blocking=False)
             except NotCached:
-                found = await asyncio.to_thread(log.read, offset, _READ_BYTES, end)
+                found = await asyncio.to_thread(log.read_blocking, offset, _READ_BYTES, end)
             if not found.size:
                 return
             for segment in found.segments:

@@ -1,0 +1,259 @@
+"""OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): positions of groups.
+
+- A commit is checked topic by topic: an unknown topic (3) or too long a text (12) fails alone, an error of
+  the group fails all. OffsetCommit v2-4 may carry a retention time, which becomes the offset's own expiry.
+- "No offset" is -1 without an error, and only ever said by a coordinator that has read its log to the end.
+  An error of the group is repeated on every asked partition.
+- OffsetFetch v2+ with null topics asks for all positions; v8 asks for several groups (KIP-709). No position
+  can be unstable yet (`require_stable`, KIP-447): nothing is committed in transactions.
+- OffsetDelete leaves alone what a member reads (GROUP_SUBSCRIBED_TO_TOPIC, KIP-496).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.states import GroupState
+from broker.coordinator.groups.subscription import CONSUMER
+from broker.coordinator.offsets.committed import NO_EXPIRY, CommittedOffset
+from broker.server.context import RequestContext
+from broker.server.registry import handles
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition
+from protocol.messages.offset_commit_response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.offset_delete_request import OffsetDeleteRequest
+from protocol.messages.offset_delete_response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from protocol.messages.offset_fetch_request import OffsetFetchRequest
+from protocol.messages.offset_fetch_response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.types import TopicPartition
+
+_BATCHED_FROM = 8
+_NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+
+
+# -- commit ------------------------------------------------------------------------------------------------
+
+
+@handles(OffsetCommitRequest, min=2, max=8)
+async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    offsets = context.broker.groups.offsets
+    now_ms = context.broker.clock.now_ms()
+    retention_ms = request.retention_time_ms
+    expire_ms = NO_EXPIRY if retention_ms < 0 else now_ms + retention_ms
+    refused: dict[TopicPartition, ErrorCode] = {}
+    accepted: dict[TopicPartition, CommittedOffset] = {}
+    for topic in request.topics:
+        known = context.broker.metadata.topic(topic.name) is not None
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            error = _refusal(known, each, offsets.metadata_max)
+            if error is not ErrorCode.NONE:
+                refused[partition] = error
+                continue
+            accepted[partition] = CommittedOffset(
+                each.committed_offset,
+                each.committed_leader_epoch,
+                each.committed_metadata or "",
+                now_ms,
+                expire_ms,
+            )
+    code = await _commit(request, accepted, context)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=refused.get(TopicPartition(topic.name, each.partition_index), code),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refusal(topic_known: bool, each: OffsetCommitRequestPartition, metadata_max: int) -> ErrorCode:
+    if not topic_known:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if len(each.committed_metadata or "") > metadata_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+async def _commit(
+    request: OffsetCommitRequest, accepted: dict[TopicPartition, CommittedOffset], context: RequestContext
+) -> ErrorCode:
+    try:
+        code: ErrorCode = await context.broker.groups.offsets.commit(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            accepted,
+        )
+    except KafkaError as error:
+        return error.code
+    return code
+
+
+# -- fetch -------------------------------------------------------------------------------------------------
+
+Positions = dict[str, list[tuple[int, CommittedOffset]]]
+
+
+@handles(OffsetFetchRequest, min=1, max=8)
+def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    if context.api_version >= _BATCHED_FROM:
+        return OffsetFetchResponse(
+            groups=[
+                _group_response(
+                    group.group_id,
+                    *_positions(
+                        group.group_id,
+                        None
+                        if group.topics is None
+                        else ((t.name, t.partition_indexes) for t in group.topics),
+                        context,
+                    ),
+                )
+                for group in request.groups
+            ]
+        )
+    topics = None if request.topics is None else ((t.name, t.partition_indexes) for t in request.topics)
+    positions, code = _positions(request.group_id, topics, context)
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=committed.offset,
+                        committed_leader_epoch=committed.leader_epoch,
+                        metadata=committed.metadata,
+                        error_code=code,
+                    )
+                    for index, committed in partitions
+                ],
+            )
+            for topic, partitions in positions.items()
+        ],
+    )
+
+
+def _group_response(group_id: str, positions: Positions, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(
+        group_id=group_id,
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=topic,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=committed.offset,
+                        committed_leader_epoch=committed.leader_epoch,
+                        metadata=committed.metadata,
+                        error_code=code,
+                    )
+                    for index, committed in partitions
+                ],
+            )
+            for topic, partitions in positions.items()
+        ],
+    )
+
+
+def _positions(
+    group_id: str, topics: Iterable[tuple[str, list[int]]] | None, context: RequestContext
+) -> tuple[Positions, ErrorCode]:
+    """Positions by topic, in the order asked for, and the group's error, which then holds for all of them."""
+    wanted = (
+        None
+        if topics is None
+        else [TopicPartition(name, index) for name, indexes in topics for index in indexes]
+    )
+    found: dict[TopicPartition, CommittedOffset | None]
+    try:
+        found = context.broker.groups.offsets.fetch(group_id, wanted)
+        code = ErrorCode.NONE
+    except KafkaError as error:
+        found = dict.fromkeys(wanted or ())
+        code = error.code
+    positions: Positions = {}
+    for partition, committed in found.items():
+        positions.setdefault(partition.topic, []).append((partition.partition, committed or _NO_OFFSET))
+    return positions, code
+
+
+# -- delete ------------------------------------------------------------------------------------------------
+
+
+@handles(OffsetDeleteRequest, min=0, max=0)
+async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    coordinator = context.broker.groups
+    try:
+        group: Group | None = coordinator.find(request.group_id)
+        refusal = _deletion_refusal(group)
+        if group is None or refusal is not ErrorCode.NONE:
+            return OffsetDeleteResponse(error_code=refusal)
+        codes: dict[str, ErrorCode] = {}
+        for topic in request.topics:
+            if context.broker.metadata.topic(topic.name) is None:
+                codes[topic.name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif group.members and group.may_read(topic.name):
+                codes[topic.name] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        partitions = [
+            TopicPartition(topic.name, each.partition_index)
+            for topic in request.topics
+            if topic.name not in codes
+            for each in topic.partitions
+        ]
+        code = await coordinator.offsets.delete(request.group_id, partitions)
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    if code is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=code)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index,
+                        error_code=codes.get(topic.name, ErrorCode.NONE),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _deletion_refusal(group: Group | None) -> ErrorCode:
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+        return ErrorCode.NON_EMPTY_GROUP  # what its members read is not known
+    return ErrorCode.NONE
