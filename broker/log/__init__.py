@@ -12,7 +12,8 @@ from broker.log.errors import (
 )
 from broker.log.incoming import Origin
 from broker.log.log_manager import LogManager
-from broker.log.partition_log import AppendResult, Log, LogSlice
+from broker.log.log_view import LogSlice
+from broker.log.partition_log import AppendResult, Log
 from broker.log.time_lookup import FoundOffset
 from broker.log.txn_index import AbortedTxn
 

@@ -24,7 +24,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LOCK: Final = ".lock"
 
 
-class CheckpointDamaged(LogError):  # noqa: N818
+class CheckpointDamaged(LogError):
     """A checkpoint file does not read; the caller decides whether it can do without."""
 
 
@@ -91,14 +91,18 @@ def write_topic_id(path: str, topic_id: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Identity in `meta.properties`. Version 0 is what brokers with ZooKeeper write (`broker.id`), 1 is KRaft's."""
+    """Identity in `meta.properties`. Version 0 is what brokers with ZooKeeper write (`broker.id`), 1 is
+    KRaft's.
+    """
 
     broker_id: int
     cluster_id: str
 
 
 def read_meta_properties(path: str) -> MetaProperties | None:
-    """None when the file is missing; raises `CheckpointDamaged` when it does not say who owns the directory."""
+    """None when the file is missing; raises `CheckpointDamaged` when it does not say who owns the
+    directory.
+    """
     data = read_if_exists(path)
     if data is None:
         return None

@@ -39,7 +39,9 @@ class LogConfig:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "LogConfig":
-        """Pick the log's settings, by Kafka's dotted names, out of parsed topic settings; others are ignored."""
+        """Pick the log's settings, by Kafka's dotted names, out of parsed topic settings; others are
+        ignored.
+        """
         known = {field.name.replace("_", "."): field.name for field in fields(cls)}
         return cls(**{known[name]: value for name, value in settings.items() if name in known})
 

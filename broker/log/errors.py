@@ -11,7 +11,7 @@ class LogError(Exception):
     """Base of everything that this package raises on purpose."""
 
 
-class AppendRefused(LogError):  # noqa: N818 (the word the field uses: a refusal is an answer, not a fault)
+class AppendRefused(LogError):
     """Nothing of the append was stored and the log end has not moved.
 
     `record_errors` names single records of the batch by index (KIP-467); empty when the whole batch is meant.
@@ -26,7 +26,7 @@ class AppendRefused(LogError):  # noqa: N818 (the word the field uses: a refusal
         self.record_errors = record_errors or []
 
 
-class OffsetOutOfRange(LogError):  # noqa: N818
+class OffsetOutOfRange(LogError):
     """The offset is below the log's start or above its end."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -38,15 +38,15 @@ class OffsetOutOfRange(LogError):  # noqa: N818
         self.end = end
 
 
-class NotCached(LogError):  # noqa: N818
+class NotCached(LogError):
     """The bytes are not in the page cache: ask again with `blocking=True` from a thread."""
 
 
-class CorruptLog(LogError):  # noqa: N818
+class CorruptLog(LogError):
     """Bytes that were once written whole do not read back as record batches."""
 
 
-class StorageFailed(LogError):  # noqa: N818
+class StorageFailed(LogError):
     """The disk refused to read or write; `errno` of the cause says why."""
 
 

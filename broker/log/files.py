@@ -46,7 +46,9 @@ class OpenFile:
         return b"".join(parts)
 
     def read_cached(self, position: int, size: int) -> memoryview:
-        """What of the range the page cache holds, from its start; never waits. Raises `NotCached` for nothing."""
+        """What of the range the page cache holds, from its start; never waits. Raises `NotCached` for
+        nothing.
+        """
         buffer = bytearray(size)
         try:
             have = os.preadv(self.fd, [buffer], position, _RWF_NOWAIT)
@@ -101,6 +103,19 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         raise
+
+
+def write_tail(path: str, data: bytes, position: int) -> int:
+    """Make the file hold `data` from `position` on and nothing behind it; returns its new size."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(fd, data[done:], position + done)
+        os.ftruncate(fd, position + done)
+    finally:
+        os.close(fd)
+    return position + done
 
 
 def read_if_exists(path: str) -> bytes | None:

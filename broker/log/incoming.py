@@ -1,8 +1,8 @@
 """What is checked of record batches before they are stored (Kafka's LogValidator and UnifiedLog.append).
 
-Only headers and checksums are looked at; records are decoded where Kafka's rules need them: a keyless record on
-a compacted topic, a lower limit for timestamps, and to name the offenders after a header has shown that there are
-some. Nothing is changed here, and nothing is known about offsets already in the log.
+Only headers and checksums are looked at; records are decoded where Kafka's rules need them: a keyless
+record on a compacted topic, a lower limit for timestamps, and to name the offenders after a header has
+shown that there are some. Nothing is changed here, and nothing is known about offsets already in the log.
 """
 
 from enum import IntEnum
@@ -54,7 +54,8 @@ def read_batches(where: str, view: memoryview, config: LogConfig, origin: Origin
         if stop - pos > config.max_message_bytes and origin != Origin.REPLICATION:
             raise AppendRefused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{where}: a batch of {stop - pos} bytes is above max.message.bytes={config.max_message_bytes}",
+                f"{where}: a batch of {stop - pos} bytes is above"
+                f" max.message.bytes={config.max_message_bytes}",
             )
         if crc32c(view[pos + CRC_START : stop]) != header.crc:
             raise AppendRefused(
@@ -127,7 +128,8 @@ def _check_records(
     if not errors and check_time and header.max_timestamp > latest:
         raise AppendRefused(
             ErrorCode.INVALID_TIMESTAMP,
-            f"{where}: the batch says that its latest timestamp is {header.max_timestamp}, the limit is {latest}",
+            f"{where}: the batch says that its latest timestamp is {header.max_timestamp},"
+            f" the limit is {latest}",
         )
     if errors:
         raise AppendRefused(code, f"{where}: {len(errors)} records of the batch are not acceptable", errors)

@@ -55,7 +55,8 @@ class LeaderEpochs:
         self._starts.append(start_offset)
 
     def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(epoch, end offset) for OffsetForLeaderEpoch: the largest epoch not above the asked one and where it ended.
+        """(epoch, end offset) for OffsetForLeaderEpoch: the largest epoch not above the asked one and where
+        it ended.
 
         (-1, -1) when that is not known.
         """

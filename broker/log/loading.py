@@ -1,8 +1,8 @@
 """Opening a partition directory: which files count, where the log ends, and what a crash left half done.
 
-After a clean shutdown files are trusted and nothing but the ends is read. Otherwise every batch from the recovery
-point on is checked, the first bad one and everything behind it is cut, and indexes, producer state and leader
-epochs are made to agree with what is left. Works on a directory written by Apache Kafka as well.
+After a clean shutdown files are trusted and nothing but the ends is read. Otherwise every batch from the
+recovery point on is checked, the first bad one and everything behind it is cut, and indexes, producer state
+and leader epochs are made to agree with what is left. Works on a directory written by Apache Kafka as well.
 """
 
 import logging
@@ -10,18 +10,15 @@ import os
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from broker.log import checkpoints, scan
+from broker.log import checkpoints, scan, snapshots
 from broker.log.checkpoints import CheckpointDamaged
 from broker.log.config import LogConfig
 from broker.log.errors import CorruptLog
-from broker.log.files import read_if_exists, remove_files
+from broker.log.files import remove_files
 from broker.log.leader_epochs import LeaderEpochs
-from broker.log.markers import read_marker
-from broker.log.producer_snapshot import decode_snapshot
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
-from broker.log.txn_index import AbortedTxn, append_aborted, truncate_aborted
-from protocol.errors import DecodeError
+from broker.log.txn_index import truncate_aborted
 
 log = logging.getLogger("isthmus.broker.log")
 
@@ -40,7 +37,6 @@ class LoadedLog:
 
 def load_log(
     directory: str,
-    where: str,
     config: LogConfig,
     now_ms: int,
     *,
@@ -50,6 +46,7 @@ def load_log(
     producer_expiration_ms: int,
 ) -> LoadedLog:
     """Everything that a `Log` starts from. Raises OSError when the directory cannot be read or repaired."""
+    where = os.path.basename(directory)
     segments = _find_segments(directory, config, now_ms)
     epochs = LeaderEpochs(f"{directory}/{checkpoints.LEADER_EPOCHS}")
     _load_epochs(epochs, segments)
@@ -78,7 +75,7 @@ def load_log(
     epochs.truncate_end(end_offset)
     epochs.truncate_start(start_offset)
     producers = ProducerStates(where, producer_expiration_ms)
-    rebuild_producers(directory, producers, segments, end_offset, now_ms, repair=not clean)
+    snapshots.rebuild(directory, producers, segments, end_offset, now_ms, repair=not clean)
     return LoadedLog(
         segments,
         producers,
@@ -90,7 +87,9 @@ def load_log(
 
 
 def _find_segments(directory: str, config: LogConfig, now_ms: int) -> list[Segment]:
-    """Segments in order. Leftovers of deletions and of interrupted writes are removed, strangers left alone."""
+    """Segments in order. Leftovers of deletions and of interrupted writes are removed, strangers left
+    alone.
+    """
     sizes: dict[int, int] = {}
     beside: list[tuple[int, str]] = []
     leftovers: list[str] = []
@@ -129,28 +128,31 @@ def _recover(where: str, segments: list[Segment], epochs: LeaderEpochs, recovery
     """Check everything from the recovery point on, cut what is bad; returns the log end."""
     at = max(0, bisect_right([segment.base_offset for segment in segments], recovery_point) - 1)
     next_offset = segments[at].base_offset
+    before = epochs.entries()
     while at < len(segments):
         segment = segments[at]
-        next_offset, cut = _recover_segment(
-            segment, epochs, max(next_offset, segment.base_offset), recovery_point
-        )
         at += 1
+        next_offset, cut = _recover_segment(
+            segment, epochs, max(next_offset, segment.base_offset), recovery_point, closed=at < len(segments)
+        )
         if not cut:
             continue
         behind = segments[at:]
         log.warning(
-            "%s: cut %d bytes that are no whole, sound batches, from offset %d on (file %020d.log at byte %d%s)",
+            "%s: cut %d bytes that are no whole, sound batches, from offset %d on"
+            " (file %020d.log at byte %d%s)",
             where, cut + sum(s.size for s in behind), next_offset, segment.base_offset, segment.size,
             f", and {len(behind)} segments behind it" if behind else "",
         )  # fmt: skip
         _drop(behind)
         del segments[at:]
-    epochs.save()
+    if epochs.entries() != before:
+        epochs.save()
     return next_offset
 
 
 def _recover_segment(
-    segment: Segment, epochs: LeaderEpochs, next_offset: int, recovery_point: int
+    segment: Segment, epochs: LeaderEpochs, next_offset: int, recovery_point: int, *, closed: bool
 ) -> tuple[int, int]:
     """(next offset, bytes cut) after checking the part of the segment at and above the recovery point."""
     on_disk = segment.size
@@ -173,7 +175,7 @@ def _recover_segment(
     if cut:
         segment.file.truncate(segment.size)
         truncate_aborted(segment.path("txnindex"), next_offset)
-    segment.save_indexes()
+    segment.save_indexes(closing=closed)
     return next_offset, cut
 
 
@@ -181,77 +183,3 @@ def _drop(segments: list[Segment]) -> None:
     for segment in segments:
         segment.release()
         remove_files([segment.path(kind) for kind in _OF_SEGMENT])
-
-
-def snapshot_offsets(directory: str) -> list[int]:
-    """Offsets of the producer snapshots in the directory, rising."""
-    names = (name[:-9] for name in os.listdir(directory) if name.endswith(".snapshot"))
-    return sorted(int(stem) for stem in names if len(stem) == 20 and stem.isdigit())
-
-
-def snapshot_path(directory: str, offset: int) -> str:
-    return f"{directory}/{offset:020d}.snapshot"
-
-
-def rebuild_producers(
-    directory: str,
-    producers: ProducerStates,
-    segments: list[Segment],
-    end_offset: int,
-    now_ms: int,
-    *,
-    repair: bool,
-) -> None:
-    """Producer state at the log end: newest snapshot at or below it, then the headers from there on.
-
-    `repair` also makes the aborted-transaction indexes again for that stretch.
-    """
-    producers.clear()
-    offset = segments[0].base_offset
-    for taken_at in reversed(snapshot_offsets(directory)):
-        path = snapshot_path(directory, taken_at)
-        if taken_at > end_offset:
-            remove_files([path])
-            continue
-        try:
-            producers.load_snapshot(decode_snapshot(read_if_exists(path) or b"", path), now_ms)
-        except CheckpointDamaged as error:
-            log.warning("%s; going on without it", error)
-            remove_files([path])
-            continue
-        offset = max(taken_at, offset)
-        break
-    at = max(0, bisect_right([segment.base_offset for segment in segments], offset) - 1)
-    for segment in segments[at:]:
-        if offset < end_offset:
-            _replay(segment, max(offset, segment.base_offset), producers, now_ms, repair=repair)
-
-
-def _replay(segment: Segment, offset: int, producers: ProducerStates, now_ms: int, *, repair: bool) -> None:
-    if repair:
-        truncate_aborted(segment.path("txnindex"), offset)
-    for position, header in segment.batches_from(offset):
-        if header.producer_id < 0:
-            continue
-        if not header.is_control:
-            producers.update(header, header.base_offset, now_ms)
-            continue
-        try:
-            marker = read_marker(memoryview(segment.file.read(position, header.size)), 0, header)
-        except DecodeError as error:
-            raise CorruptLog(f"{segment.path('log')}: {error}") from None
-        if marker is None:
-            continue
-        done = producers.end_transaction(
-            header,
-            header.base_offset,
-            commit=marker.commit,
-            coordinator_epoch=marker.coordinator_epoch,
-            now_ms=now_ms,
-        )
-        if done is not None and done.aborted and repair:
-            stable = producers.stable_after(done)
-            append_aborted(
-                segment.path("txnindex"),
-                AbortedTxn(done.producer_id, done.first_offset, done.last_offset, stable),
-            )

@@ -1,7 +1,8 @@
 """One data directory of a broker (`log.dirs`): who may use it, and how it was left.
 
-Owns `.lock`, `meta.properties`, `.kafka_cleanshutdown` and the three offset checkpoints, and the names of partition
-directories. A directory that belongs to another process, broker or cluster is refused before anything is touched.
+Owns `.lock`, `meta.properties`, `.kafka_cleanshutdown` and the three offset checkpoints, and the names of
+partition directories. A directory that belongs to another process, broker or cluster is refused before
+anything is touched.
 """
 
 import errno
@@ -20,6 +21,7 @@ from protocol.types import TopicPartition
 
 _PARTITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
 DELETED_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
 
 
 class LogDir:
@@ -69,13 +71,13 @@ class LogDir:
             checkpoints.write_meta_properties(path, own)
         elif found.cluster_id != own.cluster_id:
             raise LogDirError(
-                f"log directory {self.path} belongs to cluster {found.cluster_id}, but ZooKeeper says that this is"
-                f" cluster {own.cluster_id}: use the directory of this cluster or an empty one"
+                f"log directory {self.path} belongs to cluster {found.cluster_id}, but ZooKeeper says that"
+                f" this is cluster {own.cluster_id}: use the directory of this cluster or an empty one"
             )
         elif found.broker_id != own.broker_id:
             raise LogDirError(
-                f"log directory {self.path} belongs to broker {found.broker_id}, not to broker {own.broker_id}:"
-                " use that broker.id or another directory"
+                f"log directory {self.path} belongs to broker {found.broker_id}, not to broker"
+                f" {own.broker_id}: use that broker.id or another directory"
             )
 
     def offsets(self, name: str) -> tuple[dict[TopicPartition, int], str | None]:

@@ -1,8 +1,8 @@
 """All partition logs of one broker, over one or more data directories (Kafka's LogManager).
 
-Owns opening them at start, creating and deleting them, and the periodic work: retention, flushing, checkpoints,
-unlinking. It has no threads and no timers of its own: the caller runs the `*_tick` methods, `retention_tick` on the
-thread that owns the logs, the others wherever waiting for the disk does no harm.
+Owns opening them at start, creating and deleting them, and the periodic work: retention, flushing,
+checkpoints, unlinking. It has no threads and no timers of its own: the caller runs the `*_tick` methods,
+`retention_tick` on the thread that owns the logs, the others wherever waiting for the disk does no harm.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ from broker.clock import Clock
 from broker.log import checkpoints, retention
 from broker.log.config import LogConfig
 from broker.log.errors import LogDirError, LogError
-from broker.log.log_dir import DELETED_SUFFIX, LogDir
+from broker.log.log_dir import DELETED_SUFFIX, STRAY_SUFFIX, LogDir
 from broker.log.partition_log import Log
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID, TopicPartition
 
 log = logging.getLogger("isthmus.broker.log")
 
@@ -53,7 +53,8 @@ class LogManager:
     # --- start
 
     def load(self, config_of: Callable[[str], LogConfig] = lambda topic: LogConfig()) -> None:
-        """Open every partition found; after a crash their tails are checked. `config_of` gives a topic's settings.
+        """Open every partition found; after a crash their tails are checked. `config_of` gives a topic's
+        settings.
 
         Raises `LogDirError` naming the partition that cannot be opened.
         """
@@ -73,7 +74,7 @@ class LogManager:
                 topic_id = checkpoints.read_topic_id(f"{path}/{checkpoints.PARTITION_METADATA}")
                 opened = Log.open(
                     path, config_of(tp.topic), self.clock, recovery_point=points.get(tp, 0),
-                    start_offset=starts.get(tp, 0), high_watermark=marks.get(tp), clean=home.was_clean,
+                    start_offset=starts.get(tp, 0), high_watermark=marks.get(tp, 0), clean=home.was_clean,
                     producer_expiration_ms=self._producer_expiration_ms,
                 )  # fmt: skip
             except (OSError, LogError) as error:
@@ -115,22 +116,24 @@ class LogManager:
         return [home.path for home in self._dirs]
 
     def get_or_create(self, tp: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
-        """The partition's log, new in the directory with the fewest partitions. Raises `LogDirError`, OSError.
+        """The partition's log, new in the directory with the fewest partitions. Raises `LogError`, OSError.
 
-        A log of another topic id is one of a deleted topic with the same name: it is refused, delete it first.
+        A log with another topic id is left from a deleted topic of the same name: it is set aside, not
+        reused.
         """
         existing = self._logs.get(tp)
-        if existing is not None:
-            known = self._topic_ids.get(tp)
-            if known is not None and known != topic_id:
-                raise LogDirError(
-                    f"{existing.directory} belongs to an earlier topic named {tp.topic}: delete it first"
-                )
-            if known is None:
-                checkpoints.write_topic_id(f"{existing.directory}/{checkpoints.PARTITION_METADATA}", topic_id)
-                self._topic_ids[tp] = topic_id
-            existing.config = config
-            return existing
+        if existing is not None and topic_id != ZERO_UUID and self._topic_ids.get(tp, topic_id) != topic_id:
+            self.set_aside(tp)
+            existing = None
+        if existing is None:
+            existing = self._create(tp, config)
+        existing.config = config
+        if topic_id != ZERO_UUID and tp not in self._topic_ids:
+            checkpoints.write_topic_id(f"{existing.directory}/{checkpoints.PARTITION_METADATA}", topic_id)
+            self._topic_ids[tp] = topic_id
+        return existing
+
+    def _create(self, tp: TopicPartition, config: LogConfig) -> Log:
         counts = {home.path: 0 for home in self._dirs}
         for home in self._home.values():
             counts[home.path] += 1
@@ -138,14 +141,13 @@ class LogManager:
         path = home.file(str(tp))
         Path(path).mkdir()
         try:
-            checkpoints.write_topic_id(f"{path}/{checkpoints.PARTITION_METADATA}", topic_id)
             created = Log.open(
                 path, config, self.clock, clean=True, producer_expiration_ms=self._producer_expiration_ms
             )
         except (OSError, LogError):
             shutil.rmtree(path, ignore_errors=True)
             raise
-        self._add(tp, created, home, topic_id)
+        self._add(tp, created, home, None)
         return created
 
     def set_config(self, topic: str, config: LogConfig) -> None:
@@ -156,27 +158,44 @@ class LogManager:
 
     def delete(self, tp: TopicPartition) -> None:
         """Take the partition away at once; its files go with a later `sweep_tick`. Unknown is no error."""
-        gone = self._logs.pop(tp, None)
-        if gone is None:
-            return
-        home = self._home.pop(tp)
-        self._topic_ids.pop(tp, None)
-        gone.release()
-        suffix = f".{uuid.uuid4().hex}{DELETED_SUFFIX}"
+        gone = self._logs.get(tp)
+        if gone is not None:
+            renamed = self._take_out(tp, DELETED_SUFFIX)
+            self._condemned.append((self.clock.now_ms() + gone.config.file_delete_delay_ms, renamed))
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Take the partition away and keep its files under another name, for an operator to look at."""
+        if tp in self._logs:
+            renamed = self._take_out(tp, STRAY_SUFFIX)
+            log.warning(
+                "%s: its log is of an earlier topic with this name, it is kept as %s until you remove it",
+                tp,
+                renamed,
+            )
+
+    def _take_out(self, tp: TopicPartition, suffix: str) -> str:
+        gone, home = self._logs[tp], self._home[tp]
+        suffix = f".{uuid.uuid4().hex}{suffix}"
         renamed = home.file(str(tp)[: 255 - len(suffix)] + suffix)
+        gone.release()
         os.rename(gone.directory, renamed)
-        self._condemned.append((self.clock.now_ms() + gone.config.file_delete_delay_ms, renamed))
+        del self._logs[tp], self._home[tp]
+        self._topic_ids.pop(tp, None)
+        return renamed
 
     # --- periodic work
 
     def retention_tick(self, now_ms: int) -> int:
-        """Delete old segments, forget quiet producers; returns the number of segments. Runs where appends run."""
+        """Delete old segments, forget quiet producers; returns the number of segments. Runs where appends
+        run.
+        """
         count = 0
         for tp, each in list(self._logs.items()):
             each.producers.expire(now_ms)
+            each.release_idle()
             try:
                 count += each.enforce_retention(now_ms)
-            except OSError as error:  # one partition's trouble is not the others'
+            except (OSError, LogError) as error:  # one partition's trouble is not the others'
                 log.warning("%s: retention failed: %s", tp, error)
             self._warn_of_future(tp, each, now_ms)
         return count
@@ -186,8 +205,8 @@ class LogManager:
         if held is not None and (tp, held.base_offset) not in self._warned_future:
             self._warned_future.add((tp, held.base_offset))
             log.warning(
-                "%s: segment %020d holds a record dated %d ms in the future: retention.ms deletes neither it nor"
-                " anything behind it until then; DeleteRecords does",
+                "%s: segment %020d holds a record dated %d ms in the future: retention.ms deletes neither"
+                " it nor anything behind it until then; DeleteRecords does",
                 tp, held.base_offset, held.largest_timestamp - now_ms,
             )  # fmt: skip
 

@@ -21,7 +21,8 @@ class Marker(NamedTuple):
 
 
 def read_marker(batch: memoryview, pos: int, header: BatchHeader) -> Marker | None:
-    """The marker in the control batch at `pos`; None for control records of other kinds, which are to be ignored.
+    """The marker in the control batch at `pos`; None for control records of other kinds, which are to be
+    ignored.
 
     Raises `DecodeError`.
     """

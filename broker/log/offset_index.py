@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from operator import lt
 from typing import Final
 
-from broker.log.files import read_if_exists, replace_file
+from broker.log.files import read_if_exists, write_tail
 
 ENTRY_SIZE: Final = 8
 
@@ -79,14 +79,15 @@ class OffsetIndex:
 
     def save(self, path: str) -> None:
         """Bring the file up to date; cheap when nothing is new."""
-        count = min(len(self.offsets), len(self.positions))  # a flush may run beside an append
+        count = min(len(self.offsets), len(self.positions))  # an append may come beside a flush
         if self.saved == count:
             return
-        words = array("I", bytes(count * ENTRY_SIZE))
-        words[0::2] = self.offsets[:count]
-        words[1::2] = self.positions[:count]
+        done = max(0, self.saved)
+        words = array("I", bytes((count - done) * ENTRY_SIZE))
+        words[0::2] = self.offsets[done:count]
+        words[1::2] = self.positions[done:count]
         _big_endian(words)
-        replace_file(path, words.tobytes(), sync=False)
+        write_tail(path, words.tobytes(), done * ENTRY_SIZE)
         self.saved = count
 
 

@@ -1,7 +1,7 @@
 """Kafka's producer snapshot file, version 1 (`<offset>.snapshot`; ProducerStateManager's schema).
 
-Layout: version int16, CRC32C uint32 of everything after it, number of entries int32, then 46 bytes per producer.
-Owns bytes only. A snapshot taken at offset N holds the state that the batches below N lead to.
+Layout: version int16, CRC32C uint32 of everything after it, number of entries int32, then 46 bytes per
+producer. Owns bytes only. A snapshot taken at offset N holds the state that the batches below N lead to.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,13 @@
-"""What a partition remembers of its idempotent and transactional producers (KIP-98; Kafka's ProducerStateManager).
+"""What a partition remembers of its idempotent and transactional producers (KIP-98; Kafka's
+ProducerStateManager).
 
-Owns: the last five batches of each producer (to know duplicates and holes), its epoch, its open transaction, and
-which transactions keep the last stable offset back. Plain state: the log tells it what was appended, truncated or
-replicated, and reads and writes the snapshots. Checking (`check`) never changes anything, `update` never refuses.
+Owns: the last five batches of each producer (to know duplicates and holes), its epoch, its open
+transaction, and which transactions keep the last stable offset back. Plain state: the log tells it what was
+appended, truncated or replicated, and reads and writes the snapshots. Checking (`check`) never changes
+anything, `update` never refuses.
 
-A producer is forgotten `expiration_ms` after its last append *here*, by our clock. Record timestamps do not count
-(old data may be loaded with an old timestamp), nor does the deletion of its records.
+A producer is forgotten `expiration_ms` after its last append *here*, by our clock. Record timestamps do not
+count (old data may be loaded with an old timestamp), nor does the deletion of its records.
 """
 
 from collections.abc import Iterable
@@ -101,15 +103,12 @@ class ProducerStates:
         if header.producer_epoch < epoch:
             self._refuse_epoch(header, epoch)
         first = header.base_sequence
-        if header.producer_epoch > epoch:
-            in_order = first == 0
-        else:
-            in_order = first == (last + 1) & _SEQUENCE_MASK
-        if not in_order:
+        expected = 0 if header.producer_epoch > epoch else (last + 1) & _SEQUENCE_MASK
+        if first != expected:
             raise AppendRefused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch} sent sequence {first}"
-                f" after {last} of epoch {epoch}: batches between them are missing",
+                f"{self.where}: producer {header.producer_id} epoch {header.producer_epoch} sent"
+                f" sequence {first} after {last} of epoch {epoch}: batches between them are missing",
             )
         if producer and producer.txn_first_offset is not None and not header.is_transactional:
             raise AppendRefused(
@@ -221,7 +220,9 @@ class ProducerStates:
         self._completed.clear()
 
     def to_snapshot(self) -> list[SnapshotEntry]:
-        """Kafka keeps only the last batch of each producer in a snapshot; its timestamp here is the last append."""
+        """Kafka keeps only the last batch of each producer in a snapshot; its timestamp here is the last
+        append.
+        """
         entries = []
         for p in self._producers.values():
             last = p.batches[-1] if p.batches else SeenBatch(-1, -1, -1, -1, -1)
@@ -236,12 +237,14 @@ class ProducerStates:
                     p.touched_ms,
                     p.coordinator_epoch,
                     first_open,
-                )  # fmt: skip
+                )
             )
         return entries
 
     def load_snapshot(self, entries: Iterable[SnapshotEntry], now_ms: int) -> None:
-        """Start from a snapshot. Producers count as active now at the earliest: Kafka stores record timestamps."""
+        """Start from a snapshot. Producers count as active now at the earliest: Kafka stores record
+        timestamps.
+        """
         self.clear()
         for e in entries:
             producer = self._producers[e.producer_id] = Producer(e.producer_id, e.epoch, now_ms)

@@ -1,8 +1,8 @@
 """Which of the oldest segments may go: by time, by size, or because the log start has moved past them.
 
-Pure decisions over sizes and timestamps (Kafka's `deleteRetentionMsBreachedSegments` and its siblings). Time
-retention goes by a segment's largest record timestamp, so one record from the future keeps its segment, and all
-behind it, alive; `held_by_future` finds that case for the operator.
+Pure decisions over sizes and timestamps (Kafka's `deleteRetentionMsBreachedSegments` and its siblings).
+Time retention goes by a segment's largest record timestamp, so one record from the future keeps its
+segment, and all behind it, alive; `held_by_future` finds that case for the operator.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,9 @@ def expired_count(
     end_offset: int,
     limit: int,
 ) -> int:
-    """How many of the oldest segments may be deleted; those that reach past `limit` (the high watermark) stay."""
+    """How many of the oldest segments may be deleted; those that reach past `limit` (the high watermark)
+    stay.
+    """
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     below = list(takewhile(lambda pair: pair[1] <= limit, zip(segments, ends, strict=True)))
     by_start = sum(1 for _ in takewhile(lambda pair: pair[1] <= start_offset, below[: len(segments) - 1]))

@@ -43,7 +43,8 @@ def headers(file: OpenFile, position: int, end: int) -> Iterator[tuple[int, Batc
 def sound_batches(
     file: OpenFile, position: int, end: int, next_offset: int
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of each batch whose checksum holds and whose offsets go on from `next_offset`.
+    """(position, header, bytes) of each batch whose checksum holds and whose offsets go on from
+    `next_offset`.
 
     Stops at the first that is torn, damaged or out of order: from there on the file is worth nothing.
     """

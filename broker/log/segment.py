@@ -18,7 +18,7 @@ from broker.log.files import OpenFile, remove_files
 from broker.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY
 from broker.log.offset_index import OffsetIndex
 from broker.log.time_index import ENTRY_SIZE as TIME_ENTRY
-from broker.log.time_index import NO_TIMESTAMP, TimeIndex
+from broker.log.time_index import NO_TIMESTAMP, TimeIndex, read_last
 from protocol.records import HEADER_SIZE, BatchHeader
 from protocol.records.header import LENGTH_OVERHEAD, MAGIC
 
@@ -30,8 +30,9 @@ _SPAN: Final = Struct(">qi11xi")
 
 class Segment:
     __slots__ = (
-        "_boundaries", "_file", "_offset_index", "_time_index", "base_offset", "bytes_since_index", "created_ms",
-        "directory", "first_timestamp", "index_interval", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
+        "_boundaries", "_file", "_offset_index", "_time_index", "_used", "base_offset", "bytes_since_index",
+        "created_ms", "directory", "first_timestamp", "index_interval", "jitter_ms", "max_timestamp",
+        "max_timestamp_offset", "size",
     )  # fmt: skip
 
     def __init__(
@@ -44,13 +45,14 @@ class Segment:
         self.created_ms = now_ms
         self.jitter_ms = 0
         self.bytes_since_index = 0
-        self.first_timestamp: int | None = None
-        """Largest timestamp of the first batch: what `segment.ms` counts from; None until it is known."""
+        self.first_timestamp = NO_TIMESTAMP
+        """Largest timestamp of the first batch: what `segment.ms` counts from."""
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self._file: OpenFile | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._used = True
         self._boundaries: dict[int, int] = {}
         """Offset -> position of batches where recent reads ended, so that the next one needs no search."""
 
@@ -82,39 +84,48 @@ class Segment:
         self._time_index = None
         self._boundaries = {}
 
+    def release_idle(self) -> None:
+        """`release`, if nobody has read here since the last call. Only for segments that are no longer
+        written.
+        """
+        if self._used:
+            self._used = False
+        else:
+            self.release()
+
     # --- indexes
 
     @property
     def offset_index(self) -> OffsetIndex:
-        if self._offset_index is None:
-            loaded = OffsetIndex.load(self.path("index"), self.base_offset, self.size)
-            if loaded is None or not self._fits(loaded):
-                self.rebuild_indexes()
-            else:
-                self._offset_index = loaded
-        assert self._offset_index is not None
-        return self._offset_index
+        index = self._offset_index
+        if index is None:
+            index = OffsetIndex.load(self.path("index"), self.base_offset, self.size)
+            if index is None or not self._fits(index):
+                index, _ = self._rebuild_indexes()
+            self._offset_index = index
+        return index
 
     @property
     def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            loaded = TimeIndex.load(self.path("timeindex"), self.base_offset)
-            if loaded is None:
-                self.rebuild_indexes()
-            else:
-                self._time_index = loaded
-        assert self._time_index is not None
-        return self._time_index
+        index = self._time_index
+        if index is None:
+            index = TimeIndex.load(self.path("timeindex"), self.base_offset)
+            if index is None:
+                _, index = self._rebuild_indexes()
+            self._time_index = index
+        return index
 
     def _fits(self, index: OffsetIndex) -> bool:
-        """Whether the last entry points at a batch of this file: an index may be whole and yet another log's."""
+        """Whether the last entry points at a batch of this file: an index may be whole and yet another
+        log's.
+        """
         if not len(index):
             return True
         for _, header in scan.headers(self.file, index.positions[-1], self.size):
             return header.base_offset <= index.base_offset + index.offsets[-1]
         return False
 
-    def rebuild_indexes(self) -> None:
+    def _rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """Make both indexes again from the batch headers."""
         offsets, times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         offsets.saved = times.saved = -1
@@ -129,9 +140,12 @@ class Segment:
             since += header.size
         times.append(*largest)
         self._offset_index, self._time_index = offsets, times
+        return offsets, times
 
     def save_indexes(self, *, closing: bool = False) -> None:
-        """Write what is new in the indexes. `closing` adds the largest timestamp, which retention reads later."""
+        """Write what is new in the indexes. `closing` adds the largest timestamp, which retention reads
+        later.
+        """
         if self._time_index is not None:
             if closing:
                 self._time_index.append(self.max_timestamp, self.max_timestamp_offset)
@@ -139,15 +153,19 @@ class Segment:
         if self._offset_index is not None:
             self._offset_index.save(self.path("index"))
 
-    def indexes_full(self, config: LogConfig) -> bool:
-        limit = config.segment_index_bytes
-        return len(self.offset_index) >= limit // OFFSET_ENTRY or len(self.time_index) >= limit // TIME_ENTRY
+    def indexes_full(self, limit_bytes: int) -> bool:
+        """Whether the next entry might make an index larger than `segment.index.bytes`."""
+        return (
+            len(self.offset_index) >= limit_bytes // OFFSET_ENTRY
+            or len(self.time_index) >= limit_bytes // TIME_ENTRY
+        )
 
     @property
     def largest_timestamp(self) -> int:
         """Largest record timestamp; without any, when the file was last written (as Kafka does)."""
         if self.max_timestamp == NO_TIMESTAMP and self.size:
-            self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+            last = read_last(self.path("timeindex"), self.base_offset) or self.time_index.last()
+            self.max_timestamp, self.max_timestamp_offset = last
         if self.max_timestamp != NO_TIMESTAMP:
             return self.max_timestamp
         try:
@@ -214,10 +232,10 @@ class Segment:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
             position = at + header.size
         self.bytes_since_index = position - indexed
-        self.first_timestamp = None
-        for _, header in scan.headers(self.file, 0, self.size):
-            self.first_timestamp = header.max_timestamp
-            break
+        self.first_timestamp = NO_TIMESTAMP
+        first = next(scan.headers(self.file, 0, self.size), None) if self.size else None
+        if first is not None:
+            self.first_timestamp = first[1].max_timestamp
         if position != self.size:
             raise CorruptLog(f"{self.path('log')}: no batch starts at byte {position}")
         return next_offset
@@ -229,9 +247,12 @@ class Segment:
 
         Raises `NotCached` unless `blocking`.
         """
+        self._used = True
         known = self._boundaries.get(offset)
         if known is not None:
             return known
+        if not blocking and self._offset_index is None:
+            raise NotCached
         position, end = self.offset_index.lookup(offset), self.size
         start, window = position, memoryview(b"")
         while position + HEADER_SIZE <= end:
@@ -250,10 +271,11 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, end: int, *, at_least_one: bool, blocking: bool
     ) -> tuple[memoryview, int]:
-        """Whole batches from the one that reaches `offset`, none past position `end`, and the offset after them.
+        """Whole batches from the one that reaches `offset`, none past position `end`, and the offset after
+        them.
 
-        Empty when there is nothing for `offset` before `end`, or when the first batch is larger than `max_bytes`
-        and `at_least_one` is off. Raises `NotCached` unless `blocking`.
+        Empty when there is nothing for `offset` before `end`, or when the first batch is larger than
+        `max_bytes` and `at_least_one` is off. Raises `NotCached` unless `blocking`.
         """
         start = self.find(offset, blocking=blocking)
         left = end - start

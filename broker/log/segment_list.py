@@ -1,8 +1,9 @@
 """The segments of one partition in offset order; the last one is active, all others never change.
 
-Owns finding the segment of an offset, reading across segment borders, and adding and removing segments with their
-files. Removed files are renamed to `.deleted` and unlinked later by `sweep`, because unlinking a large file is slow;
-who reads one meanwhile keeps it open. Does not know about producers, epochs or who may see which offset.
+Owns finding the segment of an offset, reading across segment borders, and adding and removing segments with
+their files. Removed files are renamed to `.deleted` and unlinked later by `sweep`, because unlinking a
+large file is slow; who reads one meanwhile keeps it open. Does not know about producers, epochs or who may
+see which offset.
 """
 
 import contextlib
@@ -77,6 +78,8 @@ class SegmentList:
         """Aborted transactions with records in `start_offset..end_offset`."""
         found: list[AbortedTxn] = []
         for segment in self.from_offset(start_offset):
+            if segment.base_offset >= end_offset:
+                break
             for txn in read_aborted(segment.path("txnindex")):
                 if txn.last_offset >= start_offset and txn.first_offset < end_offset:
                     found.append(txn)

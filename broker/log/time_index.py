@@ -5,15 +5,33 @@ the batch that has it. Timestamps rise strictly from entry to entry. Kept in fil
 time are rare. The last entry of a closed segment is its largest timestamp, which retention goes by.
 """
 
+import os
 from bisect import bisect_right
 from struct import Struct
 from typing import Final
 
-from broker.log.files import read_if_exists, replace_file
+from broker.log.files import read_if_exists, write_tail
 
 ENTRY: Final = Struct(">qI")
 ENTRY_SIZE: Final = 12
 NO_TIMESTAMP: Final = -1
+
+
+def read_last(path: str, base_offset: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the last entry without loading the rest; None where only `TimeIndex.load` can
+    tell.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - ENTRY_SIZE))
+            data = file.read(ENTRY_SIZE)
+    except FileNotFoundError:
+        return None
+    if size % ENTRY_SIZE or not any(data):
+        return None
+    timestamp, relative = ENTRY.unpack(data)
+    return timestamp, relative + base_offset
 
 
 class TimeIndex:
@@ -30,7 +48,7 @@ class TimeIndex:
 
     @classmethod
     def load(cls, path: str, base_offset: int) -> "TimeIndex | None":
-        """What the file holds, without trailing zeros; None when it is missing or not in order: rebuild it."""
+        """What the file holds, without trailing zeros; None when it is missing or out of order."""
         data = read_if_exists(path)
         if data is None:
             return None
@@ -83,7 +101,7 @@ class TimeIndex:
                 self.saved = -1
 
     def save(self, path: str) -> None:
-        data = bytes(self.entries)
-        if self.saved != len(data):
-            replace_file(path, data, sync=False)
-            self.saved = len(data)
+        """Bring the file up to date; cheap when nothing is new."""
+        end = len(self.entries)  # an append may come beside a flush
+        if self.saved != end:
+            self.saved = write_tail(path, bytes(self.entries[max(0, self.saved) : end]), max(0, self.saved))

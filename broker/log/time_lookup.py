@@ -1,7 +1,8 @@
-"""Finding offsets by time, exact to the record (ListOffsets with a timestamp, and -3 for the largest; KIP-734).
+"""Finding offsets by time, exact to the record (ListOffsets with a timestamp, and -3 for the largest;
+KIP-734).
 
-A time index leads to a batch whose header says that it reaches the time; only that one batch is decoded. With
-LogAppendTime all records of a batch have one time, so the first record is the answer.
+A time index leads to a batch whose header says that it reaches the time; only that one batch is decoded.
+With LogAppendTime all records of a batch have one time, so the first record is the answer.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ def first_at_or_after(segments: Iterable[Segment], timestamp: int, start_offset:
     return None
 
 
-def latest_timestamp(segments: Iterable[Segment], start_offset: int) -> FoundOffset | None:
+def latest(segments: Iterable[Segment], start_offset: int) -> FoundOffset | None:
     """First of the records that have the largest timestamp of all; None when the log holds none."""
     best: Segment | None = None
     for segment in segments:

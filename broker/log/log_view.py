@@ -1,0 +1,138 @@
+"""What a log lets others see: its offsets, batches, times, epochs and aborted transactions.
+
+Owns everything about a partition log that changes nothing. `read` never waits for the disk; `read_blocking`
+and the look-ups by time do, and may run in a thread while the log is appended to or its old segments are
+deleted.
+"""
+
+from typing import NamedTuple
+
+from broker.log import time_lookup
+from broker.log.config import LogConfig
+from broker.log.errors import OffsetOutOfRange, StorageFailed
+from broker.log.leader_epochs import LeaderEpochs
+from broker.log.producer_state import ProducerStates
+from broker.log.segment_list import SegmentList
+from broker.log.time_lookup import FoundOffset
+from broker.log.txn_index import AbortedTxn
+
+
+class LogSlice(NamedTuple):
+    """Whole batches; `next_offset` is where the next read goes on."""
+
+    segments: list[bytes | memoryview]
+    size: int
+    next_offset: int
+
+
+class LogView:
+    __slots__ = (
+        "_end", "_high_watermark", "_where", "config", "directory", "epochs", "producers", "segments",
+        "start_offset",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        segments: SegmentList,
+        producers: ProducerStates,
+        epochs: LeaderEpochs,
+    ) -> None:
+        self.directory = directory
+        self._where = producers.where
+        self.config = config
+        self.segments = segments
+        self.producers = producers
+        self.epochs = epochs
+        self.start_offset = 0
+        self._end = 0
+        self._high_watermark = 0
+
+    # --- offsets
+
+    @property
+    def end_offset(self) -> int:
+        return self._end
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        """Kept between log start and end."""
+        self._high_watermark = offset = max(self.start_offset, min(offset, self._end))
+        self.producers.on_high_watermark(offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open; never above the high watermark (KIP-98)."""
+        first = self.producers.first_unstable
+        return self._high_watermark if first is None or first > self._high_watermark else first
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches."""
+        return self.segments.size
+
+    def epoch_at(self, offset: int) -> int:
+        """Leader epoch that wrote an offset, -1 when unknown."""
+        return self.epochs.epoch_at(offset)
+
+    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch not above `epoch`; (-1, -1) when unknown (KIP-279)."""
+        return self.epochs.end_offset(epoch, self._end)
+
+    # --- reading
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        max_offset: int | None = None,
+        min_one: bool = True,
+        *,
+        blocking: bool = False,
+    ) -> LogSlice:
+        """Whole batches from the one that holds `offset`, up to `max_bytes`, none from `max_offset` on.
+
+        With `min_one` the first batch comes even when it is larger. There may be more to read than what
+        comes: all bytes are of one segment. Raises `OffsetOutOfRange`; `NotCached` when the disk would have
+        to be waited for: then call `read_blocking` in a thread.
+        """
+        end = self._end
+        if offset < self.start_offset or offset > end:
+            raise OffsetOutOfRange(self._where, offset, self.start_offset, end)
+        limit = end if max_offset is None or max_offset > end else max_offset
+        if offset >= limit:
+            return LogSlice([], 0, offset)
+        try:
+            data, next_offset = self.segments.read(
+                offset, max_bytes, limit, end, at_least_one=min_one, blocking=blocking
+            )
+        except OSError as error:
+            raise StorageFailed(f"{self._where}: cannot read {self.directory}: {error.strerror}") from error
+        return LogSlice([data] if data else [], len(data), next_offset)
+
+    def read_blocking(
+        self, offset: int, max_bytes: int, max_offset: int | None = None, min_one: bool = True
+    ) -> LogSlice:
+        """`read` that waits for the disk; may run in a thread."""
+        return self.read(offset, max_bytes, max_offset, min_one, blocking=True)
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """First record at or after a time (ms). Waits for the disk; may run in a thread."""
+        start = self.start_offset
+        return time_lookup.first_at_or_after(self.segments.from_offset(start), timestamp, start)
+
+    def max_timestamp_offset(self) -> FoundOffset | None:
+        """First record with the largest timestamp of all (KIP-734). Waits for the disk; may run in a
+        thread.
+        """
+        start = self.start_offset
+        return time_lookup.latest(self.segments.from_offset(start), start)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """What a read_committed reader of this range must drop."""
+        return self.segments.aborted(start_offset, end_offset)

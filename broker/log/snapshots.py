@@ -1,0 +1,112 @@
+"""Producer snapshots of a partition directory, and the way from them to the producer state at an offset.
+
+A snapshot is taken when a segment is rolled and when the log is closed. Recovery takes the newest that is
+whole and not above the log end, and replays batch headers from there on.
+"""
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from broker.log.checkpoints import CheckpointDamaged
+from broker.log.errors import CorruptLog
+from broker.log.files import read_if_exists, remove_files, replace_file
+from broker.log.markers import read_marker
+from broker.log.producer_snapshot import decode_snapshot, encode_snapshot
+from broker.log.producer_state import ProducerStates
+from broker.log.segment import Segment
+from broker.log.txn_index import AbortedTxn, append_aborted, truncate_aborted
+from protocol.errors import DecodeError
+
+log = logging.getLogger("isthmus.broker.log")
+
+_SUFFIX = ".snapshot"
+
+
+def _offsets(directory: str) -> list[int]:
+    stems = (name[: -len(_SUFFIX)] for name in os.listdir(directory) if name.endswith(_SUFFIX))
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdigit())
+
+
+def _path(directory: str, offset: int) -> str:
+    return f"{directory}/{offset:020d}{_SUFFIX}"
+
+
+def take(directory: str, producers: ProducerStates, end_offset: int) -> None:
+    """Write the state at the log end, unless it is there already. Raises OSError."""
+    taken = _offsets(directory)
+    if end_offset and (not taken or taken[-1] != end_offset):
+        replace_file(_path(directory, end_offset), encode_snapshot(producers.to_snapshot()))
+
+
+def prune(directory: str, segment_starts: Iterable[int]) -> None:
+    """Keep the newest and those at segment starts, from which recovery may have to begin."""
+    wanted = set(segment_starts)
+    remove_files([_path(directory, at) for at in _offsets(directory)[:-1] if at not in wanted])
+
+
+def rebuild(
+    directory: str,
+    producers: ProducerStates,
+    segments: Sequence[Segment],
+    end_offset: int,
+    now_ms: int,
+    *,
+    repair: bool,
+) -> None:
+    """Bring `producers` to the state at the log end. Snapshots above it, or damaged, are removed.
+
+    `repair` also writes the aborted-transaction indexes again for what is replayed. Raises `CorruptLog`,
+    OSError.
+    """
+    producers.clear()
+    offset = max(_load_newest(directory, producers, end_offset, now_ms), segments[0].base_offset)
+    at = max(0, bisect_right([segment.base_offset for segment in segments], offset) - 1)
+    for segment in segments[at:]:
+        if offset < end_offset:
+            _replay(segment, max(offset, segment.base_offset), producers, now_ms, repair=repair)
+
+
+def _load_newest(directory: str, producers: ProducerStates, end_offset: int, now_ms: int) -> int:
+    """Offset of the snapshot that was loaded, 0 for none."""
+    for taken_at in reversed(_offsets(directory)):
+        path = _path(directory, taken_at)
+        if taken_at <= end_offset:
+            try:
+                producers.load_snapshot(decode_snapshot(read_if_exists(path) or b"", path), now_ms)
+                return taken_at
+            except CheckpointDamaged as error:
+                log.warning("%s; going on without it", error)
+        remove_files([path])
+    return 0
+
+
+def _replay(segment: Segment, offset: int, producers: ProducerStates, now_ms: int, *, repair: bool) -> None:
+    if repair:
+        truncate_aborted(segment.path("txnindex"), offset)
+    for position, header in segment.batches_from(offset):
+        if header.producer_id < 0:
+            continue
+        if not header.is_control:
+            producers.update(header, header.base_offset, now_ms)
+            continue
+        try:
+            marker = read_marker(memoryview(segment.file.read(position, header.size)), 0, header)
+        except DecodeError as error:
+            raise CorruptLog(f"{segment.path('log')}: {error}") from None
+        if marker is None:
+            continue
+        done = producers.end_transaction(
+            header,
+            header.base_offset,
+            coordinator_epoch=marker.coordinator_epoch,
+            commit=marker.commit,
+            now_ms=now_ms,
+        )
+        if done is not None and done.aborted and repair:
+            stable = producers.stable_after(done)
+            append_aborted(
+                segment.path("txnindex"),
+                AbortedTxn(done.producer_id, done.first_offset, done.last_offset, stable),
+            )
