@@ -7,7 +7,7 @@ A frame handed out is never written again, so messages may keep slices of it.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 _INTAKE: Final = 64 * 1024
 
@@ -33,8 +33,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self.closed = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
