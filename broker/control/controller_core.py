@@ -8,6 +8,7 @@ about a state that is not in ZooKeeper. Must not know ZooKeeper, sockets or time
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.control import orders
@@ -77,18 +78,22 @@ class ControllerCore:
         self._brokers_changed = True
         return self._decide(self._partitions(), restarted)
 
-    def topics_are(self, changed: Mapping[str, TopicNode], gone: Collection[str] = ()) -> list[StateWrite]:
-        """Topics were created or grew; `gone` ones were removed from ZooKeeper by somebody else."""
+    def topics_are(
+        self,
+        changed: Mapping[str, TopicNode],
+        gone: Collection[str] = (),
+        states: Mapping[TopicPartition, StoredState] = MappingProxyType({}),
+    ) -> list[StateWrite]:
+        """Topics were created or grew, or are `gone`; `states` are those found with new topics."""
         for name in gone:
-            if name in self.topics:
-                self._stop(name)
-                self.forget(name)
+            self._drop(name)
         for name, node in changed.items():
             known = self.topics.get(name)
             if known is not None and known.topic_id != node.topic_id:
-                self._stop(name)
-                self.forget(name)
+                self._drop(name)
             self.topics[name] = node
+        for partition, stored in states.items():
+            self.written(partition, *stored)
         return self._decide(partition for name in changed for partition in self._partitions_of(name))
 
     def delete(self, names: Iterable[str]) -> list[str]:
@@ -96,16 +101,9 @@ class ControllerCore:
         begun = [name for name in names if name in self.topics and name not in self.deleting]
         for name in begun:
             self.deleting.add(name)
-            self._stop(name)
+            self._stopping[name] = self.topics[name]
+            self._changed.difference_update(self._partitions_of(name))
         return begun
-
-    def forget(self, name: str) -> None:
-        """A topic is deleted from ZooKeeper."""
-        for partition in self._partitions_of(name):
-            self.states.pop(partition, None)
-            self._changed.discard(partition)
-        self.topics.pop(name, None)
-        self.deleting.discard(name)
 
     def leave(self, broker_id: int) -> list[StateWrite]:
         """A broker is about to stop: others take over what they can."""
@@ -229,8 +227,17 @@ class ControllerCore:
                 writes.append(StateWrite(partition, state, None if stored is None else stored.version))
         return writes
 
-    def _stop(self, name: str) -> None:
-        self._stopping[name] = self.topics[name]
+    def _drop(self, name: str) -> None:
+        """A topic is gone or replaced; unless that was our own deletion, its replicas stop."""
+        if name not in self.topics:
+            return
+        if name not in self.deleting:
+            self._stopping[name] = self.topics[name]
+        for partition in self._partitions_of(name):
+            self.states.pop(partition, None)
+            self._changed.discard(partition)
+        del self.topics[name]
+        self.deleting.discard(name)
 
     def _replicas(self, partition: TopicPartition) -> tuple[int, ...]:
         return self.topics[partition.topic].assignment[partition.partition]

@@ -9,6 +9,7 @@ Must not know Kafka's paths.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -218,9 +219,7 @@ class ZooKeeper:
         return [str(name) for name in names]
 
     def _wrap(self, watch: Watch | None) -> Callable[[object], None] | None:
-        if watch is None:
-            return None
-        return lambda event: self._to_loop(watch)
+        return None if watch is None else _Waker(self._to_loop, watch)
 
     # -- writing
 
@@ -366,6 +365,17 @@ class ZooKeeper:
             return await future
         except tuple(_ERRORS) as error:
             raise _translated(path, error) from None
+
+
+@dataclass(frozen=True)
+class _Waker:
+    """What kazoo calls for a watch. Equal ones are kept once: setting a watch again does not pile up."""
+
+    to_loop: Callable[..., None]
+    watch: Watch
+
+    def __call__(self, event: object) -> None:
+        self.to_loop(self.watch)
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any) -> None:

@@ -1,0 +1,300 @@
+"""The controller's edge: runs for election, follows ZooKeeper while it reigns, carries out what the core says.
+
+One task does everything, one event after another; watches and callers only set flags. Whatever goes wrong
+ends the reign: the next one, here or elsewhere, starts from what ZooKeeper says. Must not decide who leads.
+(Kafka: `KafkaController`, `ControllerEventManager`.)
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from broker.control.channels import Channels
+from broker.control.controller_core import ControllerCore, StateWrite
+from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
+from broker.control.nodes import TopicNode
+from broker.control.orders import Order, Sender
+from broker.control.zookeeper import SessionEvent, SessionExpired, ZooKeeper
+from protocol.errors import ErrorCode
+from protocol.messages.stop_replica_request import StopReplicaRequest
+from protocol.types import TopicPartition
+
+_log = logging.getLogger("isthmus.broker")
+_PAUSE_AFTER_FAILURE_S = 1.0
+_STOP_WAIT_S = 3.0
+_WRITE_ATTEMPTS = 5
+
+
+class Controller:
+    """Every broker runs one; at most one in a cluster reigns."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        store: ControllerStore,
+        broker_id: int,
+        *,
+        listener: str,
+        socket_timeout_s: float,
+        unclean: Callable[[str], bool] = lambda topic: False,
+    ) -> None:
+        self.core: ControllerCore | None = None
+        self._zookeeper = zookeeper
+        self._store = store
+        self._broker_id = broker_id
+        self._listener = listener
+        self._unclean = unclean
+        self._channels = Channels(listener, socket_timeout_s)
+        self._reign: Reign | None = None
+        self._flags: set[str] = set()
+        self._on_election = functools.partial(self._flag, "election")
+        self._on_brokers = functools.partial(self._flag, "brokers")
+        self._on_topics = functools.partial(self._flag, "topics")
+        self._on_deletions = functools.partial(self._flag, "deletions")
+        self._topics_touched: set[str] = set()
+        self._topic_watches: dict[str, Callable[[], None]] = {}
+        self._leaving: list[tuple[int, asyncio.Future[list[TopicPartition]]]] = []
+        self._wake = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+        self._deletions: set[asyncio.Task[None]] = set()
+
+    @property
+    def active(self) -> bool:
+        return self.core is not None
+
+    def start(self) -> None:
+        self._zookeeper.on_session(self._session_event)
+        self._flag("election")
+        self._loop = asyncio.create_task(self._run(), name="controller")
+
+    async def close(self) -> None:
+        """End the reign, if any, so that another broker takes over at once."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+        reigned = self.active
+        await self._end_reign()
+        if reigned and self._zookeeper.connected:
+            try:
+                async with asyncio.timeout(2.0):
+                    await self._store.resign()
+            except (SessionExpired, TimeoutError):
+                return
+
+    async def leave(self, broker_id: int) -> list[TopicPartition]:
+        """A broker is about to stop; returns the partitions that nobody can take over from it.
+
+        Raises ControllerMoved when this broker does not reign.
+        """
+        if not self.active:
+            raise ControllerMoved(f"broker {self._broker_id} is not the controller")
+        answer: asyncio.Future[list[TopicPartition]] = asyncio.get_running_loop().create_future()
+        self._leaving.append((broker_id, answer))
+        self._wake.set()
+        return await answer
+
+    # -- events
+
+    def _flag(self, name: str) -> None:
+        self._flags.add(name)
+        self._wake.set()
+
+    def _watch_topic(self, name: str) -> Callable[[], None]:
+        """The one watch of a topic's node: setting it again does not pile up."""
+        watch = self._topic_watches.get(name)
+        if watch is None:
+
+            def watch() -> None:
+                self._topics_touched.add(name)
+                self._wake.set()
+
+            self._topic_watches[name] = watch
+        return watch
+
+    def _session_event(self, event: SessionEvent) -> None:
+        if event in (SessionEvent.EXPIRED, SessionEvent.RENEWED):
+            self._flag("expired" if event is SessionEvent.EXPIRED else "election")
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._handle()
+            except SessionExpired:
+                await self._end_reign()  # the next session brings the next election
+            except ControllerMoved as error:
+                _log.warning("controller: %s", error)
+                await self._end_reign()
+                self._flag("election")
+            except Exception:  # noqa: BLE001 - logged; the reign ends and another one begins
+                _log.exception("controller: reign of broker %d ends", self._broker_id)
+                await self._fail()
+
+    async def _fail(self) -> None:
+        """Something unforeseen: let another broker try, and then this one again."""
+        await self._end_reign()
+        try:
+            await self._store.resign()
+        except SessionExpired:
+            return
+        await asyncio.sleep(_PAUSE_AFTER_FAILURE_S)
+        self._flag("election")
+
+    async def _handle(self) -> None:
+        flags, self._flags = self._flags, set()
+        if "expired" in flags:
+            await self._end_reign()
+        if "election" in flags:
+            await self._run_for_election()
+        if self.core is None or self._reign is None:
+            self._refuse_leaving()
+            return
+        core, reign = self.core, self._reign
+        if "brokers" in flags:
+            await self._read_brokers(core, reign)
+        if "topics" in flags or self._topics_touched:
+            await self._read_topics(core, reign, names="topics" in flags)
+            flags.add("deletions")  # one may have been asked for a topic that was not known yet
+        begun: list[str] = []
+        if "deletions" in flags:
+            begun = await self._read_deletions(core, reign)
+        await self._hand_over(core, reign)
+        self._send(core, reign, begun)
+
+    # -- election
+
+    async def _run_for_election(self) -> None:
+        reign = await self._store.elect(self._on_election)
+        if reign is not None and reign == self._reign:
+            return
+        await self._end_reign()
+        if reign is None:
+            return
+        _log.info("broker %d is the controller, epoch %d", self._broker_id, reign.epoch)
+        core = ControllerCore(Sender(self._broker_id, reign.epoch, self._listener), self._unclean)
+        brokers = await self._store.brokers(self._on_brokers)
+        names = await self._store.topic_names(self._on_topics)
+        topics = await self._store.topics(names, self._watch_topic)
+        states = await self._store.states(_partitions(topics))
+        writes = core.start(brokers, topics, states)
+        self.core, self._reign = core, reign
+        await self._channels.connect(core.brokers)
+        await self._write(core, reign, writes)
+        self._flag("deletions")
+
+    async def _end_reign(self) -> None:
+        if self.core is not None:
+            _log.info("broker %d is not the controller any more", self._broker_id)
+        self.core = self._reign = None
+        for task in self._deletions:
+            task.cancel()
+        await asyncio.gather(*self._deletions, return_exceptions=True)
+        self._topics_touched.clear()
+        self._topic_watches.clear()
+        await self._channels.close()
+        self._refuse_leaving()
+
+    # -- reigning
+
+    async def _read_brokers(self, core: ControllerCore, reign: Reign) -> None:
+        writes = core.brokers_are(await self._store.brokers(self._on_brokers))
+        _log.info("controller: living brokers are %s", sorted(core.brokers))
+        await self._channels.connect(core.brokers)
+        await self._write(core, reign, writes)
+
+    async def _read_topics(self, core: ControllerCore, reign: Reign, *, names: bool) -> None:
+        touched, self._topics_touched = self._topics_touched, set()
+        gone: set[str] = set()
+        if names:
+            existing = await self._store.topic_names(self._on_topics)
+            gone = set(core.topics) - existing
+            touched |= existing - set(core.topics)
+        found = await self._store.topics(touched, self._watch_topic)
+        gone |= touched - set(found)
+        for name in gone:
+            self._topic_watches.pop(name, None)
+        changed = {name: node for name, node in found.items() if core.topics.get(name) != node}
+        new = {name: node for name, node in changed.items() if name not in core.topics}
+        states = await self._store.states(_partitions(new))
+        await self._write(core, reign, core.topics_are(changed, gone, states))
+
+    async def _read_deletions(self, core: ControllerCore, reign: Reign) -> list[str]:
+        asked = await self._store.deletions(self._on_deletions)
+        for name in asked:
+            if name not in core.topics:
+                await self._store.drop_deletion(reign, name)
+        return core.delete(asked)
+
+    async def _write(self, core: ControllerCore, reign: Reign, writes: Sequence[StateWrite]) -> None:
+        """Write states; where somebody else was quicker, take theirs and decide again."""
+        for _ in range(_WRITE_ATTEMPTS):
+            if not writes:
+                return
+            done, refused = await self._store.write(reign, writes)
+            for partition, state, version in done:
+                core.written(partition, state, version)
+            for partition, stored in (await self._store.states(refused)).items():
+                core.written(partition, *stored)
+            writes = core.reconsider(refused)
+        _log.warning("controller: %d partition states could not be written", len(writes))
+
+    async def _hand_over(self, core: ControllerCore, reign: Reign) -> None:
+        leaving, self._leaving = self._leaving, []
+        for broker_id, answer in leaving:
+            await self._write(core, reign, core.leave(broker_id))
+            if not answer.done():
+                answer.set_result(core.led_by(broker_id))
+
+    def _refuse_leaving(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        for _, answer in leaving:
+            if not answer.done():
+                answer.set_exception(ControllerMoved(f"broker {self._broker_id} is not the controller"))
+
+    def _send(self, core: ControllerCore, reign: Reign, deleted: Sequence[str]) -> None:
+        stops = []
+        for order in core.take_orders():
+            answer = self._channels.send(order)
+            if isinstance(order.request, StopReplicaRequest):
+                stops.append(answer)
+            answer.add_done_callback(functools.partial(_look_at, order))
+        if deleted:
+            task = asyncio.create_task(self._finish_deletion(reign, deleted, stops), name="topic deletion")
+            self._deletions.add(task)
+            task.add_done_callback(self._deletions.discard)
+
+    async def _finish_deletion(
+        self, reign: Reign, names: Sequence[str], stops: Sequence["asyncio.Future[Any]"]
+    ) -> None:
+        """Once living replicas have let go, or had the time to, the topics' nodes go; their watch tells.
+
+        A replica that was away keeps files of a topic id that no longer exists; its broker sets them aside.
+        """
+        if stops:
+            await asyncio.wait(stops, timeout=_STOP_WAIT_S)
+        try:
+            for name in names:
+                await self._store.remove_topic(reign, name)
+                _log.info("controller: topic %s is deleted", name)
+        except (SessionExpired, ControllerMoved):
+            self._flag("election")
+
+
+def _partitions(topics: Mapping[str, TopicNode]) -> list[TopicPartition]:
+    return [TopicPartition(name, index) for name, node in topics.items() for index in node.assignment]
+
+
+def _look_at(order: Order, answer: "asyncio.Future[Any]") -> None:
+    """Log what a broker refused; it is not tried again, since the next change tells it anew."""
+    if answer.cancelled():
+        return
+    response = answer.result()
+    codes = {response.error_code}
+    codes |= {item.error_code for item in getattr(response, "partition_errors", ())}
+    refused = sorted(ErrorCode(code).name for code in codes - {0})
+    if refused:
+        kind = type(order.request).__name__
+        _log.warning("controller: broker %d answered %s to %s", order.broker_id, ", ".join(refused), kind)
