@@ -131,6 +131,20 @@ class OffsetMap:
         part.cover_to(min(source_end, self.source_end))
         return part
 
+    def part(self, first: int, last: int | None = None) -> OffsetMap:
+        """A copy of runs `first` to before `last` (by number); the parts put together are the whole."""
+        stop = len(self) if last is None else last
+        if first == 0:
+            made = OffsetMap(self.source_start, self.target_start)
+        else:
+            made = OffsetMap(self._sources[first], self._targets[first])
+        made._sources = self._sources[first:stop]
+        made._targets = self._targets[first:stop]
+        made._lengths = self._lengths[first:stop]
+        whole = stop == len(self) or not made._sources
+        made.source_end = self.source_end if whole else made._sources[-1] + made._lengths[-1]
+        return made
+
     def extend(self, later: OffsetMap) -> None:
         """Appends all runs of a map that continues this one."""
         for run in later:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from protocol.client import Connection
+from protocol.client.connection import Connection
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.fetch_response import FetchResponse
 from protocol.types import TopicPartition
@@ -44,7 +44,7 @@ class BrokerFetcher:
 
     def __init__(
         self,
-        dial: Callable[[], Awaitable[Connection]],
+        dial: Callable[[str], Awaitable[Connection]],
         settings: FetchSettings,
         readings: Callable[[], list[Reading]],
         deliver: Callable[[list[Arrival]], Awaitable[None]],
@@ -57,7 +57,10 @@ class BrokerFetcher:
         self._trouble = trouble
         self._turn = 0
         self._wake = asyncio.Event()
-        self._tasks = [asyncio.create_task(self._run()) for _ in range(settings.connections_per_broker)]
+        self._tasks = [
+            asyncio.create_task(self._run(f"fetch-{id(self):x}-{number}"))
+            for number in range(settings.connections_per_broker)
+        ]
 
     def wake(self) -> None:
         """Says that a partition may have become ready."""
@@ -69,14 +72,14 @@ class BrokerFetcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self) -> None:
+    async def _run(self, lane: str) -> None:
         connection: Connection | None = None
         try:
             while True:
                 picked, wait_ms = await self._picked()
                 try:
                     if connection is None or connection.closed:
-                        connection = await self._dial()
+                        connection = await self._dial(lane)
                     response = await self._ask(connection, picked, wait_ms)
                 except ProtocolError as error:
                     _log.info("fetch: %s", error)

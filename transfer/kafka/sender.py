@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from protocol.client import Connection
+from protocol.client.connection import Connection
 from protocol.errors import ProtocolError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse

@@ -11,7 +11,8 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from protocol.client import ClusterClient, Connection
+from protocol.client import ClusterClient
+from protocol.client.connection import Connection
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.produce_response import PartitionProduceResponse
 from protocol.types import ZERO_UUID, TopicPartition
@@ -87,7 +88,9 @@ class KafkaSink:
     async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
         """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it is not."""
         if tp not in self._lanes:
-            await self.open(tp)
+            own = await self.producer()
+            if tp not in self._lanes:
+                await self.open(tp, own)
         lane = self._lanes[tp]
         outs, refusal = plan(chunk)
         ticket = Ticket(asyncio.get_running_loop().create_future(), chunk.next_offset)
@@ -213,7 +216,7 @@ class KafkaSink:
         if sender is None:
 
             async def dial() -> Connection:
-                return await self._client.dial(node)
+                return await self._client.connection_to(node, f"produce-{id(self):x}")
 
             sender = self._senders[node] = BrokerSender(
                 dial,

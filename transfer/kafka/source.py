@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from protocol.client import ClusterClient, Connection
+from protocol.client import ClusterClient
+from protocol.client.connection import Connection
 from protocol.client.metadata import TopicMetadata
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition
@@ -142,8 +143,8 @@ class KafkaSource:
         fetcher = self._fetchers.get(node)
         if fetcher is None:
 
-            async def dial() -> Connection:
-                return await self._client.dial(node)
+            async def dial(lane: str) -> Connection:
+                return await self._client.connection_to(node, lane)
 
             def readings() -> list[Reading]:
                 return [reading for reading in self._readings.values() if reading.leader == node]

@@ -84,6 +84,15 @@ class Sink:
         pass
 
 
+async def until(condition):
+    """Lets other tasks run until `condition` holds."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the condition never held")
+
+
 class Book:
     def __init__(self):
         self.positions = {}
@@ -136,8 +145,7 @@ async def test_bytes_on_the_way_stay_within_the_limits():
     await engine.start(A, A, 0)
     await engine.start(B, B, 0)
     running = asyncio.create_task(engine.run())
-    while engine.bytes_in_flight < 600:
-        await asyncio.sleep(0)
+    await until(lambda: engine.bytes_in_flight >= 600)
     for _ in range(50):
         await asyncio.sleep(0)
     assert sink.most == 600  # each partition stops at its own limit
@@ -197,8 +205,7 @@ async def test_draining_gives_up_after_the_time_allowed():
     engine = Engine(Source({A: 10}), sink, book)
     await engine.start(A, A, 0)
     running = asyncio.create_task(engine.run())
-    while not engine.bytes_in_flight:
-        await asyncio.sleep(0)
+    await until(lambda: engine.bytes_in_flight)
     engine.stop()
     await running
     assert not await engine.drain(0.01)

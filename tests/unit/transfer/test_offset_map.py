@@ -116,3 +116,14 @@ def test_going_back_is_refused(bad):
     made.append(Run(0, 10, 5))
     with pytest.raises(ValueError):
         made.append(bad)
+
+
+@given(_steps, st.integers(1, 7))
+def test_numbered_parts_put_together_are_the_whole(steps, size):
+    made, _ = build(steps, 3, 9, tail=2)
+    parts = [made.part(at, min(at + size, len(made))) for at in range(0, len(made), size)] or [made.part(0)]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole.extend(OffsetMap.decode(part.encode()))
+    whole.cover_to(made.source_end)
+    assert whole == made

@@ -1,0 +1,67 @@
+"""Which topics, groups and topic settings a link takes: patterns as MirrorMaker 2 reads them.
+
+Owns matching, pure. A pattern matches whole names; exclusion wins; an empty list matches nothing. Each
+decision about a topic comes with its reason, for the status page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from replicator.cycles import is_cycle
+from replicator.naming import HEARTBEATS, Naming, is_internal
+
+
+class PatternList:
+    """Several regular expressions as one."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._pattern = re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
+
+    def matches(self, name: str) -> bool:
+        """Whether one of them matches the whole name."""
+        return self._pattern is not None and self._pattern.fullmatch(name) is not None
+
+
+class TopicFilter:
+    """Says why a topic is left out, or None when it is copied."""
+
+    def __init__(
+        self,
+        naming: Naming,
+        topics: Sequence[str],
+        exclude: Sequence[str],
+        *,
+        heartbeats: bool = True,
+    ) -> None:
+        self._naming = naming
+        self._topics = PatternList(topics)
+        self._exclude = PatternList(exclude)
+        self._heartbeats = heartbeats
+
+    def refuses(self, topic: str) -> str | None:
+        """The reason for not copying `topic`; None: it is copied. Heartbeats go by their exact name."""
+        if is_internal(topic):
+            return "internal topic"
+        if is_cycle(topic, self._naming):
+            return f"its name says that it came from {self._naming.target}"
+        if topic == HEARTBEATS:
+            return None if self._heartbeats else "heartbeats are not replicated"
+        if self._exclude.matches(topic):
+            return "excluded by topics_exclude"
+        if not self._topics.matches(topic):
+            return "no pattern in topics matches"
+        return None
+
+
+class NameFilter:
+    """Patterns to take and patterns to leave out."""
+
+    def __init__(self, take: Sequence[str], exclude: Sequence[str]) -> None:
+        self._take = PatternList(take)
+        self._exclude = PatternList(exclude)
+
+    def accepts(self, name: str) -> bool:
+        """Whether `name` is taken and not excluded."""
+        return self._take.matches(name) and not self._exclude.matches(name)

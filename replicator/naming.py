@@ -1,0 +1,53 @@
+"""How topics are called at the target, and what a name says about where a topic came from.
+
+Owns names only, pure. `prefix` is MM2's DefaultReplicationPolicy: alias, separator, topic. `identity` keeps
+names (IdentityReplicationPolicy); only heartbeats are prefixed, so that they stay apart. Names of internal
+topics are MM2's (KIP-382, KIP-690), so that Java's MirrorClient finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+HEARTBEATS = "heartbeats"
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Names for the link from `source` to `target`."""
+
+    source: str
+    target: str
+    separator: str = "."
+    identity: bool = False
+
+    def at_target(self, topic: str) -> str:
+        """The name of a source topic at the target."""
+        if self.identity and topic != HEARTBEATS:
+            return topic
+        return f"{self.source}{self.separator}{topic}"
+
+    def hops(self, topic: str) -> Iterator[str]:
+        """Aliases that the name carries, nearest first. A local `orders.eu` has the hop `orders`, as in MM2."""
+        while True:
+            alias, separator, rest = topic.partition(self.separator)
+            if not separator or not rest:
+                return
+            yield alias
+            topic = rest
+
+    @property
+    def checkpoints(self) -> str:
+        """On the target."""
+        return f"{self.source}{self.separator}checkpoints{self.separator}internal"
+
+    def offset_syncs(self, *, at_source: bool) -> str:
+        """Named after the other side, wherever it is (KIP-716)."""
+        other = self.target if at_source else self.source
+        return f"mm2-offset-syncs{self.separator}{other}{self.separator}internal"
+
+
+def is_internal(topic: str) -> bool:
+    """Topics that no link copies, whatever its filter says (MM2's rule)."""
+    return topic.startswith(("__", ".")) or topic.endswith(("-internal", ".internal"))

@@ -1,0 +1,177 @@
+"""Progress and ledgers of a link: records of one compacted topic at the target.
+
+Owns the records' keys and values and putting them together again. A partition's record holds its ledger and
+the producer that writes it; runs of the offset map that will not change any more are moved out into slices
+with keys of their own, so that what is written each half second stays small however long the history is.
+Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
+
+Keys: `link`, `partition/<topic>/<n>`, `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from protocol.client import ClusterClient
+from protocol.types import TopicPartition
+from replicator.internal_topics import InternalTopic, Row
+from replicator.settings import progress_topic
+from transfer.ledger import LedgerError, PartitionLedger, ProducerState
+from transfer.offset_map import OffsetMap
+
+_log = logging.getLogger("isthmus.replicator")
+
+K = TypeVar("K")
+
+RUNS_PER_SLICE = 4096
+_LINK_KEY = b"link"
+_CONFIGS = {"segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
+
+
+@dataclass(slots=True)
+class Entry:
+    """What is stored of one partition."""
+
+    ledger: PartitionLedger
+    producer: ProducerState | None = None
+    epoch: int = -1
+    """Leader epoch of the last copied batch at the source (KIP-320)."""
+    sealed: int = 0
+    """Slices of runs stored apart."""
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.ledger.source.topic, self.ledger.source.partition)
+
+
+def rows_of(entry: Entry) -> list[Row]:
+    """The rows to write for an entry: slices that are full now, then the partition's record."""
+    runs = entry.ledger.runs
+    rows: list[Row] = []
+    entry.sealed = min(entry.sealed, max(len(runs) - 1, 0) // RUNS_PER_SLICE)
+    while len(runs) > (entry.sealed + 1) * RUNS_PER_SLICE:  # the last run may still grow
+        first = entry.sealed * RUNS_PER_SLICE
+        rows.append(
+            (_slice_key(entry.ledger, entry.sealed), runs.part(first, first + RUNS_PER_SLICE).encode())
+        )
+        entry.sealed += 1
+    head = PartitionLedger(
+        entry.ledger.source,
+        entry.ledger.target,
+        runs.part(entry.sealed * RUNS_PER_SLICE),
+        entry.ledger.gaps,
+        entry.ledger.records,
+        entry.ledger.bytes,
+        entry.ledger.batches,
+        entry.ledger.digest,
+    )
+    value = {
+        "ledger": head.to_json(),
+        "producer": list(entry.producer) if entry.producer else None,
+        "epoch": entry.epoch,
+        "sealed": entry.sealed,
+    }
+    tp = entry.tp
+    rows.append(
+        (f"partition/{tp.topic}/{tp.partition}".encode(), json.dumps(value, separators=(",", ":")).encode())
+    )
+    return rows
+
+
+def _slice_key(ledger: PartitionLedger, index: int) -> bytes:
+    source, target = ledger.source, ledger.target
+    lineage = f"{source.topic_id}/{target.topic_id}"
+    return f"runs/{source.topic}/{source.partition}/{lineage}/{index}".encode()
+
+
+@dataclass(slots=True)
+class Progress:
+    """The rows of a progress topic, put together."""
+
+    started: bool = False
+    """Whether the link has decided where the partitions of its first start begin."""
+    _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
+    _slices: dict[bytes, bytes] = field(default_factory=dict)
+
+    def apply(self, rows: Iterable[Row]) -> None:
+        """Takes in rows in order; a null value removes its key."""
+        for key, value in rows:
+            if key == _LINK_KEY:
+                self.started = value is not None
+            elif key.startswith(b"runs/"):
+                _put(self._slices, key, value)
+            elif key.startswith(b"partition/"):
+                _, topic, partition = key.decode().split("/")
+                _put(self._heads, TopicPartition(topic, int(partition)), value)
+
+    def entries(self) -> dict[TopicPartition, Entry]:
+        """All partitions that can be read; a damaged record is left out, aloud."""
+        found: dict[TopicPartition, Entry] = {}
+        for tp, value in self._heads.items():
+            try:
+                found[tp] = self._entry(value)
+            except (LedgerError, KeyError, TypeError, ValueError) as error:
+                _log.error("progress of %s cannot be read, it starts anew: %r", tp, error)
+        return found
+
+    def _entry(self, value: bytes) -> Entry:
+        data = json.loads(value)
+        ledger = PartitionLedger.from_json(data["ledger"])
+        producer = data["producer"]
+        sealed = int(data["sealed"])
+        if sealed:
+            whole = OffsetMap.decode(self._slices[_slice_key(ledger, 0)])
+            for index in range(1, sealed):
+                whole.extend(OffsetMap.decode(self._slices[_slice_key(ledger, index)]))
+            whole.extend(ledger.runs)
+            ledger.runs = whole
+        return Entry(
+            ledger,
+            ProducerState(int(producer[0]), int(producer[1]), int(producer[2])) if producer else None,
+            int(data["epoch"]),
+            sealed,
+        )
+
+
+def _put(rows: dict[K, bytes], key: K, value: bytes | None) -> None:
+    if value is None:
+        rows.pop(key, None)
+    else:
+        rows[key] = value
+
+
+class ProgressStore:
+    """The progress topic of one link."""
+
+    def __init__(self, client: ClusterClient, topic: str, replication_factor: int = -1) -> None:
+        self._topic = InternalTopic(client, topic, replication_factor=replication_factor, configs=_CONFIGS)
+        self._progress = Progress()
+
+    async def load(self) -> Progress:
+        """Creates the topic if need be and reads it to its end."""
+        await self._topic.ensure()
+        return await self.refresh()
+
+    async def refresh(self) -> Progress:
+        """Reads what is new; a topic that does not exist is empty."""
+        self._progress.apply(await self._topic.read_new())
+        return self._progress
+
+    async def save(self, entries: Iterable[Entry]) -> None:
+        """Stores entries; returns once acknowledged."""
+        await self._topic.append([row for entry in entries for row in rows_of(entry)])
+
+    async def save_started(self) -> None:
+        """Notes that the first start is over: partitions without progress are new ones from now on."""
+        await self._topic.append([(_LINK_KEY, b'{"started":true}')])
+
+
+async def read_ledgers(client: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:
+    """Ledgers of the link `source->target` by source partition; `client` is the target's."""
+    source, _, target = link.partition("->")
+    progress = await ProgressStore(client, progress_topic(source, target)).refresh()
+    return {tp: entry.ledger for tp, entry in progress.entries().items()}

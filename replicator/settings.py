@@ -1,0 +1,141 @@
+"""What a link is told to do: validated once, immutable afterwards.
+
+Owns names, defaults and checks of a link's settings. Where MirrorMaker 2 has a setting, its name is the one
+that MM2 users know, in snake case; defaults differ only where MM2's are reported as traps (discovery every
+ten minutes, group sync off, replication factor 2). Knows nothing of YAML files or clusters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: _patterns(value))]
+
+TOPICS_EXCLUDE = (r".*[\-\.]internal", r".*\.replica", r"__.*")
+GROUPS_EXCLUDE = (r"console-consumer-.*", r"connect-.*", r"__.*")
+CONFIG_PROPERTIES_EXCLUDE = (
+    r"follower\.replication\.throttled\.replicas",
+    r"leader\.replication\.throttled\.replicas",
+    r"message\.timestamp\.difference\.max\.ms",
+    r"message\.timestamp\.type",
+    r"unclean\.leader\.election\.enable",
+    r"min\.insync\.replicas",
+)
+
+_ALIAS = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class ClusterEnd(BaseModel):
+    """One side of a link: the alias that names carry, and where its brokers are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    alias: str
+    bootstrap: str = Field(description="host:port of one or more brokers, separated by commas")
+
+    @field_validator("alias")
+    @classmethod
+    def _plain(cls, alias: str) -> str:
+        if not _ALIAS.fullmatch(alias):
+            raise ValueError(f"alias {alias!r} may hold letters, digits, '-' and '_' only")
+        return alias
+
+
+class Flow(BaseModel):
+    """How much is on the way at a time (bytes)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_bytes_in_flight: int = Field(default=48 << 20, ge=1 << 20)
+    partition_bytes_in_flight: int = Field(default=6 << 20, ge=1 << 16)
+    fetch_max_bytes: int = Field(default=8 << 20, ge=1 << 16)
+    fetch_partition_max_bytes: int = Field(default=1 << 20, ge=1 << 12)
+    fetch_max_wait_ms: int = Field(default=500, ge=1, le=30_000)
+    fetch_connections_per_broker: int = Field(default=2, ge=1, le=16)
+    produce_request_bytes: int = Field(default=1 << 20, ge=1 << 16)
+
+
+class LinkSettings(BaseModel):
+    """One direction of copying, `source->target`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: ClusterEnd
+    target: ClusterEnd
+
+    topics: Patterns = (".*",)
+    topics_exclude: Patterns = TOPICS_EXCLUDE
+    groups: Patterns = (".*",)
+    groups_exclude: Patterns = GROUPS_EXCLUDE
+    config_properties_exclude: Patterns = CONFIG_PROPERTIES_EXCLUDE
+
+    naming: Literal["prefix", "identity"] = "prefix"
+    separator: str = Field(default=".", min_length=1, max_length=8)
+    start: Literal["earliest", "latest"] = "earliest"
+    """Where partitions that exist at the link's first start begin; those born later begin at their start."""
+
+    replication_factor: int = Field(default=-1, ge=-1)
+    internal_replication_factor: int = Field(default=-1, ge=-1)
+
+    refresh_topics_interval_s: float = Field(default=1.0, gt=0)
+    sync_topic_configs: bool = True
+    sync_topic_configs_interval_s: float = Field(default=30.0, gt=0)
+    sync_group_offsets: bool = True
+    sync_group_offsets_interval_s: float = Field(default=1.0, gt=0)
+    emit_checkpoints: bool = True
+    emit_checkpoints_interval_s: float = Field(default=1.0, gt=0)
+    emit_offset_syncs: bool = True
+    emit_offset_syncs_interval_s: float = Field(default=1.0, gt=0)
+    offset_syncs_topic_location: Literal["source", "target"] = "source"
+    emit_heartbeats: bool = True
+    emit_heartbeats_interval_s: float = Field(default=1.0, gt=0)
+    heartbeats_replication: bool = True
+
+    progress_interval_s: float = Field(default=0.5, gt=0, le=60)
+    progress_bytes: int = Field(default=16 << 20, ge=1 << 16)
+    """Progress is stored at the latest after so many acknowledged bytes."""
+    retry_refused_s: float = Field(default=30.0, gt=0)
+    """A partition whose batch was refused is tried again this often; it is never skipped."""
+    drain_s: float = Field(default=10.0, ge=0)
+    """How long a stopping link waits for what is on its way."""
+    flow: Flow = Flow()
+
+    @model_validator(mode="after")
+    def _two_clusters(self) -> Self:
+        if self.source.alias == self.target.alias:
+            raise ValueError(f"source and target both have the alias {self.source.alias!r}")
+        for alias in (self.source.alias, self.target.alias):
+            if self.separator in alias:
+                raise ValueError(f"alias {alias!r} holds the separator {self.separator!r}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The link as people write it: `east->west`."""
+        return f"{self.source.alias}->{self.target.alias}"
+
+    @property
+    def progress_topic(self) -> str:
+        """The internal topic at the target that holds progress and ledger."""
+        return progress_topic(self.source.alias, self.target.alias)
+
+
+def progress_topic(source: str, target: str) -> str:
+    """Ends in `.internal`, so MM2's and our own default filters leave it alone."""
+    return f"isthmus-link.{source}-to-{target}.internal"
+
+
+def _patterns(value: object) -> object:
+    """A list of regular expressions, or one text with commas as MM2 writes it; all are checked."""
+    items = re.split(r"\s*,\s*", value.strip()) if isinstance(value, str) else value
+    if isinstance(items, list | tuple):
+        for item in items:
+            try:
+                re.compile(str(item))
+            except re.error as error:
+                raise ValueError(f"{item!r} is not a regular expression: {error}") from error
+        return tuple(item for item in items if item != "")
+    return items
