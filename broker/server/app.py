@@ -1,32 +1,62 @@
 """The assembled broker: every part that handlers reach through `context.broker`, and what runs beside them.
 
-Owns construction order, the listeners and the periodic tasks; knows nothing of command lines or processes
-(`broker.process` does). Parts are built by whoever starts the broker and passed in, so that tests can run a
-broker without ZooKeeper.
+Owns the listeners, the threads that wait for disks, the periodic work on logs, and the order in which these
+start and stop. Knows nothing of command lines, ZooKeeper sessions or registration: `broker.process` builds
+those parts and passes them to `assemble`. Tests do the same with fewer of them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
+from broker.clock import Clock
+from broker.config import BrokerConfig, ConfigError, Endpoint
+from broker.control.metadata_cache import MetadataCache
+from broker.control.topic_admin import TopicAdmin
+from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.coordinator.producer_ids import Block, ProducerIds
+from broker.coordinator.settings import GroupSettings
+from broker.log import LogManager
+from broker.replication import ReplicaManager
+from broker.server.connection_limits import per_address
+from broker.server.dispatch import Dispatcher
+from broker.server.listener import Listener
+from broker.server.metrics import BrokerMetrics
+from broker.server.metrics_of_parts import add_part_metrics
+from broker.server.periodic import PeriodicTasks
 from broker.server.registry import Registry
+
+if TYPE_CHECKING:
+    from broker.control.controller import Controller
+
+logger = logging.getLogger("isthmus.broker")
+
+# Reads that miss the page cache; more threads than disks, so that one slow file does not hold up the others.
+DISK_READERS = 4
+# Closed segments are forced to disk this often at least: recovery after a crash reads what was not.
+FLUSH_INTERVAL_S = 10.0
+SWEEP_INTERVAL_S = 5.0
 
 
 class Broker:
-    """What handlers may use. All attributes are set before the first connection is accepted."""
+    """What handlers may use. `controller` is None in a broker that never stands for election."""
 
     def __init__(
         self,
         *,
-        config: Any,
-        clock: Any,
-        logs: Any,
-        replicas: Any,
-        metadata: Any,
-        topics: Any,
-        groups: Any,
-        producer_ids: Any,
-        metrics: Any,
+        config: BrokerConfig,
+        clock: Clock,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        topics: TopicAdmin,
+        groups: GroupCoordinator,
+        producer_ids: ProducerIds,
+        controller: Controller | None = None,
         registry: Registry | None = None,
     ) -> None:
         self.config = config
@@ -37,5 +67,104 @@ class Broker:
         self.topics = topics
         self.groups = groups
         self.producer_ids = producer_ids
-        self.metrics = metrics
+        self.controller = controller
         self.registry = registry if registry is not None else Registry.discover()
+        self.metrics = BrokerMetrics()
+        self.dispatcher = Dispatcher(self, self.registry)
+        self.listeners: dict[str, Listener] = {}
+        self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
+        self._disk_keeper = ThreadPoolExecutor(1, thread_name_prefix="disk-keeper")
+        self._periodic = PeriodicTasks()
+        add_part_metrics(self)
+
+    async def listen(self) -> dict[str, int]:
+        """Open all listeners; returns the bound port of each. Raises ConfigError, OSError.
+
+        Requests are served from here on, so everything that handlers use must be there.
+        """
+        for endpoint in self.config.endpoints:
+            if endpoint.protocol != "PLAINTEXT":
+                raise ConfigError([f"listeners: {endpoint}: only PLAINTEXT is supported yet"])
+        self.groups.start()
+        self._start_periodic()
+        return {endpoint.name: await self._open(endpoint) for endpoint in self.config.endpoints}
+
+    async def stop(self, broker_epoch: int = -1) -> None:
+        """Stop serving, finish what runs, close the logs so that the next start reads nothing twice.
+
+        `broker_epoch` goes into the marker of a clean shutdown (KIP-966).
+        """
+        for listener in self.listeners.values():
+            await listener.close()
+        await self._periodic.stop()
+        await self.groups.close()
+        for executor in (self.disk_readers, self._disk_keeper):
+            await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
+        await asyncio.to_thread(self.logs.close, broker_epoch)
+
+    async def _open(self, endpoint: Endpoint) -> int:
+        config = self.config
+        listener = Listener(
+            endpoint.name,
+            self.dispatcher.serve,
+            max_frame=config.socket_request_max_bytes,
+            idle_s=config.connections_max_idle_ms / 1000,
+            now=self.clock.monotonic,
+            max_connections=config.max_connections,
+            max_per_ip=per_address(config.max_connections_per_ip, config.max_connections_per_ip_overrides),
+        )
+        self.listeners[endpoint.name] = listener
+        return await listener.open(endpoint.host, endpoint.port)
+
+    # -- periodic work
+
+    def _start_periodic(self) -> None:
+        config, every = self.config, self._periodic.every
+        every(config.log_retention_check_interval_ms / 1000, "log retention", self._retain)
+        flush_s = min(config.log_flush_scheduler_interval_ms / 1000, FLUSH_INTERVAL_S)
+        every(flush_s, "log flush", lambda: self._keep(self.logs.flush_tick, self.clock.now_ms()))
+        every(
+            config.log_flush_offset_checkpoint_interval_ms / 1000,
+            "log checkpoints",
+            lambda: self._keep(self.logs.checkpoint_tick),
+        )
+        every(
+            SWEEP_INTERVAL_S, "file deletion", lambda: self._keep(self.logs.sweep_tick, self.clock.now_ms())
+        )
+
+    async def _retain(self) -> None:
+        self.logs.retention_tick(self.clock.now_ms())
+
+    async def _keep(self, work: Callable[..., object], *arguments: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._disk_keeper, work, *arguments)
+
+
+def assemble(
+    *,
+    broker_id: int,
+    config: BrokerConfig,
+    clock: Clock,
+    logs: LogManager,
+    metadata: MetadataCache,
+    topics: TopicAdmin,
+    claim_producer_ids: Callable[[], Awaitable[Block]],
+    controller: Controller | None = None,
+) -> Broker:
+    """Build the parts that hold no connection to ZooKeeper and tie them together."""
+    replicas = ReplicaManager(
+        broker_id, logs, clock, topic_config=topics.topic_config, knows=metadata.has_partition
+    )
+    groups = GroupCoordinator(clock=clock, settings=GroupSettings.from_config(config), metadata=metadata)
+    replicas.on_leadership_change(groups.on_leadership_change)
+    topics.configs.on_change(lambda topic: logs.set_config(topic, topics.topic_config(topic)))
+    return Broker(
+        config=config,
+        clock=clock,
+        logs=logs,
+        replicas=replicas,
+        metadata=metadata,
+        topics=topics,
+        groups=groups,
+        producer_ids=ProducerIds(claim_producer_ids),
+        controller=controller,
+    )

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from broker.server.context import ConnectionInfo, RequestContext
+from broker.server.edge import CloseConnectionError, Pending, Segments
+from broker.server.handlers.api_versions import unsupported_version
+from broker.server.registry import Entry, Registry
 from protocol.codec import decode
 from protocol.errors import DecodeError
 from protocol.frames import decode_request_header, encode_response
-
-from broker.server.context import ConnectionInfo, RequestContext
-from broker.server.edge import CloseConnectionError, Pending, Segments
-from broker.server.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -48,7 +48,8 @@ class Dispatcher:
         if entry is None or not entry.min <= version <= entry.max:
             if key != API_VERSIONS or entry is None:
                 raise CloseConnectionError(f"API key {key} version {version} is not served here")
-            return self._unsupported_api_versions(entry, header.correlation_id)
+            # KIP-511: parse nothing past the header and answer in a version 0 body.
+            return encode_response(unsupported_version(self._registry), 0, header.correlation_id)
         try:
             request = decode(entry.request, version, frame, position)
         except DecodeError as error:
@@ -89,9 +90,3 @@ class Dispatcher:
                 f"{entry.name} v{version} failed inside the broker: {error!r}"
             ) from error
         return None if message is None else encode_response(message, version, correlation_id)
-
-    def _unsupported_api_versions(self, entry: Entry, correlation_id: int) -> Segments:
-        """KIP-511: parse nothing past the header, answer UNSUPPORTED_VERSION in a version 0 body."""
-        from broker.server.handlers.api_versions import unsupported_version
-
-        return encode_response(unsupported_version(entry), 0, correlation_id)

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
 from broker.server.context import ConnectionInfo
 from broker.server.intake import START, FrameBuffer, FrameSizeError
@@ -24,6 +24,8 @@ logger = logging.getLogger("isthmus.broker")
 Segments = Sequence[bytes | bytearray | memoryview]
 # The most answers of one connection that may be waiting at once (requests that allow it, e.g. acks=all).
 MAX_WAITING = 32
+# Answers up to this many bytes together go out in one write.
+COALESCED = 64 * 1024
 
 
 class CloseConnectionError(Exception):
@@ -65,8 +67,8 @@ class Connection(asyncio.BufferedProtocol):
     """One client connection. `owner` is told when it is made and lost."""
 
     __slots__ = (
-        "_blocked", "_buffer", "_closing", "_info", "_out", "_owner", "_reading", "_serve", "_slots",
-        "_transport", "_writable", "last_active",
+        "_blocked", "_buffer", "_closing", "_info", "_out", "_out_size", "_owner", "_reading", "_serve",
+        "_slots", "_transport", "_writable", "last_active",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, serve: Serve, max_frame: int) -> None:
@@ -75,6 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = FrameBuffer(max_frame)
         self._slots: deque[_Slot] = deque()
         self._out: list[bytes | bytearray | memoryview] = []
+        self._out_size = 0
         self._blocked = False  # a request is pending that no other may overtake
         self._reading = True
         self._writable = True
@@ -86,8 +89,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
         peer = transport.get_extra_info("peername") or ("?", 0)
         self._info = ConnectionInfo(str(peer[0]), int(peer[1]), self._owner.name)
         self.last_active = self._owner.now()
@@ -125,16 +127,19 @@ class Connection(asyncio.BufferedProtocol):
     # -- the pump
 
     def _pump(self) -> None:
-        """Serve frames while nothing holds them up, then write what they answered in one go."""
+        """Serve frames while nothing holds them up; small answers to pipelined ones are written together."""
         try:
             while self._writable and not self._blocked and not self._closing:
                 frame = self._buffer.next_frame()
                 if frame is None:
                     break
                 self._take(self._serve(frame, self._info))
+                if self._out_size > COALESCED:
+                    self._flush()
         except (CloseConnectionError, FrameSizeError) as error:
             self._owner.refused(self._info, error)
-            self.abort()
+            self._flush()  # what was asked before the offence is answered
+            self.close()
             return
         self._flush()
         self._steer_reading()
@@ -151,7 +156,11 @@ class Connection(asyncio.BufferedProtocol):
             if self._slots:
                 self._line_up(_Slot(outcome))
             else:
-                self._out += outcome
+                self._write_later(outcome)
+
+    def _write_later(self, answer: Segments) -> None:
+        self._out += answer
+        self._out_size += sum(map(len, answer))
 
     def _line_up(self, slot: _Slot) -> None:
         self._slots.append(slot)
@@ -170,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._slots and self._slots[0].task is None:
             answer = self._slots.popleft().answer
             if answer is not None:
-                self._out += answer
+                self._write_later(answer)
         self._blocked = bool(self._slots) and (
             not self._slots[-1].pipelined or len(self._slots) >= MAX_WAITING
         )
@@ -178,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         if self._out and self._transport is not None:
-            out, self._out = self._out, []
+            out, self._out, self._out_size = self._out, [], 0
             self._transport.writelines(out)
 
     def _steer_reading(self) -> None:

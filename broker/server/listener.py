@@ -20,6 +20,7 @@ from broker.server.intake import FrameSizeError
 logger = logging.getLogger("isthmus.broker")
 
 BACKLOG = 1024
+NO_LIMIT = 2**31 - 1
 LOGGED_PER_SECOND = 5
 # A connection quiet for this long gives its receive buffer back.
 BUFFER_IDLE_S = 10.0
@@ -36,8 +37,11 @@ class Listener(ConnectionOwner):
         max_frame: int,
         idle_s: float,
         now: Callable[[], float],
+        max_connections: int = NO_LIMIT,
+        max_per_ip: Callable[[str], int] = lambda host: NO_LIMIT,
     ) -> None:
         self.name = name
+        self.port = 0
         self.connections: set[Connection] = set()
         self.accepted = 0
         self.refused_count = 0
@@ -46,6 +50,9 @@ class Listener(ConnectionOwner):
         self._max_frame = max_frame
         self._idle_s = idle_s
         self._now = now
+        self._max_connections = max_connections
+        self._max_per_ip = max_per_ip
+        self._per_ip: dict[str, int] = {}
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Segments | None]] = set()
@@ -65,7 +72,8 @@ class Listener(ConnectionOwner):
             reuse_address=True,
         )
         self._sweeper = loop.create_task(self._sweep(), name=f"idle-connections-{self.name}")
-        return int(self._server.sockets[0].getsockname()[1])
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        return self.port
 
     async def close(self) -> None:
         """Stop accepting, close every connection, cancel what still waits."""
@@ -96,10 +104,24 @@ class Listener(ConnectionOwner):
 
     def connection_made(self, connection: Connection) -> None:
         self.accepted += 1
+        host = connection.info.peer_host
+        count = self._per_ip[host] = self._per_ip.get(host, 0) + 1
         self.connections.add(connection)
+        if count > self._max_per_ip(host):
+            self._turn_away(connection, f"{count} connections from one address, the limit is {count - 1}")
+        elif len(self.connections) > self._max_connections:
+            self._turn_away(connection, f"the limit of {self._max_connections} connections is reached")
+
+    def _turn_away(self, connection: Connection, why: str) -> None:
+        self.refused(connection.info, CloseConnectionError(why))
+        connection.abort()
 
     def connection_lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        host = connection.info.peer_host
+        self._per_ip[host] -= 1
+        if not self._per_ip[host]:
+            del self._per_ip[host]
 
     def refused(self, info: ConnectionInfo, error: BaseException) -> None:
         """One line about why a connection is closed."""

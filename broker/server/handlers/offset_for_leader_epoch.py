@@ -1,0 +1,47 @@
+"""OffsetForLeaderEpoch (key 23, KIP-101, KIP-320): where a leader epoch ended in this leader's log.
+
+Clients and followers use it to find out whether, and from where, their data differ after a leader change.
+librdkafka speaks version 2 alone. An epoch that is newer than any here is answered with -1/-1.
+"""
+
+from __future__ import annotations
+
+from broker.server.context import RequestContext
+from broker.server.registry import handles
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+)
+from protocol.messages.offset_for_leader_epoch_response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+
+@handles(OffsetForLeaderEpochRequest, min=2, max=4)
+def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_end(topic.topic, wanted, context) for wanted in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end(topic: str, wanted: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=wanted.partition)
+    try:
+        partition = context.broker.replicas.leader(topic, wanted.partition, wanted.current_leader_epoch)
+    except KafkaError as error:
+        answer.error_code = error.code
+        return answer
+    answer.error_code = ErrorCode.NONE
+    answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+    return answer

@@ -1,0 +1,217 @@
+"""Produce (key 0): append batches to partitions that this broker leads.
+
+- Versions 0-2 are advertised and refused: librdkafka before 2.11.1 takes "v0 is there" for "may compress"
+  (KIP-896, KAFKA-18659). One batch of magic 2 per partition (KIP-98); zstd only from v7 (KIP-110).
+- acks=0 has no answer; if it fails the connection is closed, which is all the client can notice.
+- acks=all waits outside this call until the high watermark passes the batch; the next request of the
+  connection may be appended meanwhile.
+- Record bytes are slices of the connection's receive buffer and go to the log from there.
+- From v10 a wrong leader is corrected in the answer (KIP-951). v12 (KIP-890) and v13 (topic ids) are not
+  served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from broker.control.metadata_cache import INTERNAL_TOPICS
+from broker.log import AppendRefused, AppendResult, StorageFailed
+from broker.replication import Partition
+from broker.server.context import RequestContext
+from broker.server.current_leader import current_leader
+from broker.server.edge import CloseConnectionError
+from broker.server.registry import handles
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest
+from protocol.messages.produce_response import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+ALL_REPLICAS = -1
+_VALID_ACKS = (ALL_REPLICAS, 0, 1)
+# Kafka's admin client alone may write to internal topics.
+ADMIN_CLIENT = "__admin_client"
+_HEADER_SIZE = 61
+_LENGTH = slice(8, 12)
+_MAGIC = 16
+_CODEC_BYTE = 22
+_CODEC_MASK = 0x07
+_ZSTD = 4
+_ZSTD_FROM = 7
+
+
+@handles(
+    ProduceRequest,
+    min=3,
+    max=11,
+    advertised_min=0,
+    pipelined=True,
+    notes='0-2 are advertised for old librdkafka, which reads them as "may compress", and refused',
+)
+def produce(
+    request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None:
+    job = _Produce(request, context)
+    for topic in request.topic_data:
+        job.append_topic(topic.name, topic.partition_data)
+    if request.acks == 0:
+        if job.failed is not None:
+            raise CloseConnectionError(f"Produce with acks=0 failed: {job.failed}")
+        return None
+    if job.unreplicated:
+        return job.wait_for_replicas()
+    return job.response
+
+
+class _Produce:
+    """One request's appends and what is still missing for its answer."""
+
+    __slots__ = (
+        "_acks", "_all", "_broker", "_internal", "_listener", "_timeout_s", "_version", "failed", "response",
+        "unreplicated",
+    )  # fmt: skip
+
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self._broker: Broker = context.broker
+        self._version = context.api_version
+        self._acks = request.acks
+        self._all = request.acks == ALL_REPLICAS
+        self._internal = context.client_id == ADMIN_CLIENT
+        self._listener = context.connection.listener
+        self._timeout_s = max(0, request.timeout_ms) / 1000
+        self.response = ProduceResponse()
+        self.failed: str | None = None
+        self.unreplicated: list[tuple[Partition, int, int, PartitionProduceResponse]] = []
+
+    def append_topic(self, topic: str, parts: list[PartitionProduceData]) -> None:
+        answers: list[PartitionProduceResponse] = []
+        for data in parts:
+            try:
+                result = self._append(topic, data, answers)
+            except (KafkaError, AppendRefused) as error:
+                answers.append(self._refusal(topic, data.index, error))
+            except StorageFailed as error:
+                refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                answers.append(self._refusal(topic, data.index, refusal))
+            else:
+                counts = self._broker.metrics.topic(topic)
+                counts.bytes_in += len(data.records)  # type: ignore[arg-type]  # None was refused
+                counts.messages_in += result.last_offset - result.base_offset + 1
+        self.response.responses.append(TopicProduceResponse(name=topic, partition_responses=answers))
+
+    def _append(
+        self, topic: str, data: PartitionProduceData, answers: list[PartitionProduceResponse]
+    ) -> AppendResult:
+        if self._acks not in _VALID_ACKS:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks} is none of -1, 0, 1")
+        partition = self._broker.replicas.leader(topic, data.index)
+        batch = self._checked(topic, data)
+        result = partition.append(batch, all_replicas=self._all)
+        answer = PartitionProduceResponse(
+            index=data.index,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time_ms,
+            log_start_offset=result.log_start_offset,
+        )
+        answers.append(answer)
+        if self._all and not partition.acknowledged(result.last_offset):
+            self.unreplicated.append((partition, partition.leader_epoch, result.last_offset, answer))
+        return result
+
+    def _checked(self, topic: str, data: PartitionProduceData) -> memoryview:
+        """What the version promises about the batch; its contents are the log's to check."""
+        batch = data.records
+        if topic in INTERNAL_TOPICS and not self._internal:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: clients may not write to it"
+            )
+        if not isinstance(batch, memoryview) or len(batch) < _HEADER_SIZE:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, "a produce request holds one record batch per partition"
+            )
+        if batch[_MAGIC] != 2:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"message format {batch[_MAGIC]} is not written any more, only 2 (KIP-724)",
+            )
+        if 12 + int.from_bytes(batch[_LENGTH], "big", signed=True) != len(batch):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition"
+            )
+        if batch[_CODEC_BYTE] & _CODEC_MASK == _ZSTD and self._version < _ZSTD_FROM:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"zstd needs Produce v{_ZSTD_FROM}, this is v{self._version}",
+            )
+        return batch
+
+    # -- refusals
+
+    def _refusal(self, topic: str, index: int, error: KafkaError | AppendRefused) -> PartitionProduceResponse:
+        self.failed = f"{topic}-{index}: {error}"
+        if self._broker.metadata.topic(topic) is not None:
+            self._broker.metrics.topic(topic).failed_produce += 1
+        answer = PartitionProduceResponse(
+            index=index, error_code=error.code, base_offset=-1, error_message=error.message
+        )
+        if isinstance(error, AppendRefused):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=message)
+                for number, message in error.record_errors
+            ]
+        elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._name_leader(topic, index, answer)
+        return answer
+
+    def _name_leader(self, topic: str, index: int, answer: PartitionProduceResponse) -> None:
+        """KIP-951: tell the client at once who leads, so that it need not ask for metadata."""
+        known = current_leader(self._broker.metadata, topic, index, self._listener)
+        if known is None:
+            return
+        answer.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        if all(node.node_id != known.leader for node in self.response.node_endpoints):
+            self.response.node_endpoints.append(
+                NodeEndpoint(node_id=known.leader, host=known.host, port=known.port, rack=known.rack)
+            )
+
+    # -- acks=all
+
+    async def wait_for_replicas(self) -> ProduceResponse:
+        """Answer when every in-sync replica has the batches, or say which do not in time (I3)."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s
+        for partition, epoch, last_offset, answer in self.unreplicated:
+            code = await _replicated(partition, epoch, last_offset, deadline - loop.time())
+            if code != ErrorCode.NONE:
+                answer.error_code = code
+                answer.base_offset = -1
+        return self.response
+
+
+async def _replicated(partition: Partition, epoch: int, last_offset: int, timeout_s: float) -> ErrorCode:
+    changed = asyncio.Event()
+    watcher = lambda size: changed.set()  # noqa: E731
+    partition.watch(watcher)
+    try:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            while True:
+                changed.clear()
+                if not partition.is_leader or partition.leader_epoch != epoch:
+                    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if partition.acknowledged(last_offset):
+                    return ErrorCode.NONE
+                await changed.wait()
+    except TimeoutError:
+        return ErrorCode.REQUEST_TIMED_OUT
+    finally:
+        partition.unwatch(watcher)

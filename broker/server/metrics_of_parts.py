@@ -1,0 +1,86 @@
+"""Gauges and counters of the broker's parts, read at scrape time; nothing here runs between scrapes.
+
+Names are those that the usual rules of the Kafka JMX exporter make; what Kafka does not have begins with
+`isthmus_`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+Samples = Iterator[tuple[tuple[str, ...], float]]
+
+_LISTENER_COUNTERS = (
+    ("isthmus_broker_connections_accepted", "accepted", "Connections accepted since the start"),
+    ("isthmus_broker_connections_refused", "refused_count", "Connections closed for what they sent"),
+    ("isthmus_broker_connections_idle_closed", "idle_closed", "Connections closed for silence"),
+)
+_LOG_GAUGES = (
+    ("kafka_log_log_logendoffset", "end_offset", "End offset of the log"),
+    ("kafka_log_log_logstartoffset", "start_offset", "Start offset of the log"),
+    ("kafka_log_log_size", "size", "Bytes of record batches"),
+)
+
+
+def add_part_metrics(broker: Broker) -> None:
+    metrics, dispatcher = broker.metrics, broker.dispatcher
+    for name, counts, text in (
+        ("kafka_network_requestmetrics_requests", dispatcher.requests, "Requests taken"),
+        ("kafka_network_requestmetrics_errors", dispatcher.failures, "Requests that failed in the broker"),
+    ):
+        metrics.counter(name, text, ("request",), partial(_by_api, broker, counts))
+    for name, attribute, text in _LISTENER_COUNTERS:
+        metrics.counter(name, text, ("listener",), partial(_by_listener, broker, attribute))
+    metrics.gauge(
+        "kafka_server_socketservermetrics_connection_count",
+        "Open connections",
+        ("listener",),
+        partial(_connections, broker),
+    )
+    for name, single, text in (
+        ("kafka_server_replicamanager_partitioncount", _partition_count, "Replicas on this broker"),
+        ("kafka_server_replicamanager_leadercount", _leader_count, "Partitions led by this broker"),
+        ("kafka_controller_kafkacontroller_activecontrollercount", _controller_count, "1 on the controller"),
+    ):
+        metrics.gauge(name, text, (), partial(single, broker))
+    for name, attribute, text in _LOG_GAUGES:
+        metrics.gauge(name, text, ("topic", "partition"), partial(_by_partition, broker, attribute))
+
+
+def _by_api(broker: Broker, counts: dict[int, int]) -> Samples:
+    for entry in broker.registry:
+        yield (entry.name,), counts.get(entry.key, 0)
+
+
+def _by_listener(broker: Broker, attribute: str) -> Samples:
+    for name, listener in broker.listeners.items():
+        yield (name,), getattr(listener, attribute)
+
+
+def _connections(broker: Broker) -> Samples:
+    for name, listener in broker.listeners.items():
+        yield (name,), len(listener.connections)
+
+
+def _partition_count(broker: Broker) -> Samples:
+    yield (), len(broker.replicas)
+
+
+def _leader_count(broker: Broker) -> Samples:
+    yield (), sum(partition.is_leader for partition in broker.replicas)
+
+
+def _controller_count(broker: Broker) -> Samples:
+    yield (), float(broker.controller is not None and broker.controller.active)
+
+
+def _by_partition(broker: Broker, attribute: str) -> Samples:
+    for tp in broker.logs:
+        log = broker.logs.get(tp)
+        if log is not None:
+            yield (tp.topic, str(tp.partition)), getattr(log, attribute)

@@ -1,0 +1,355 @@
+"""Connections over real sockets: order, back-pressure, hostile peers, and that nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvloop
+
+from broker.server.context import ConnectionInfo
+from broker.server.edge import CloseConnectionError, Pending, Segments
+from broker.server.intake import START
+from broker.server.listener import Listener
+
+BOUND_S = 30.0
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+class Scripted:
+    """Answers `say:x` with x at once, `wait:x` when x is released, `over:x` too but lets others pass."""
+
+    def __init__(self) -> None:
+        self.gates: dict[str, asyncio.Event] = {}
+        self.started: list[str] = []
+        self.abandoned: list[str] = []
+
+    def release(self, name: str) -> None:
+        self.gates.setdefault(name, asyncio.Event()).set()
+
+    def serve(self, frame: memoryview, connection: ConnectionInfo) -> Segments | Pending | None:
+        verb, _, rest = bytes(frame).decode("latin-1").partition(":")
+        self.started.append(rest)
+        if verb == "say":
+            return [framed(rest.encode("latin-1"))]
+        if verb == "big":
+            return [bytes(4), memoryview(bytes(int(rest)))]
+        if verb == "mute":
+            return None
+        if verb in ("wait", "over", "leave"):
+            return Pending(self._later(rest), pipelined=verb == "over", abandoned_on_close=verb == "leave")
+        if verb == "fail":
+            return Pending(self._fail())
+        raise CloseConnectionError(f"no verb {verb!r}")
+
+    async def _later(self, name: str) -> Segments:
+        try:
+            await self.gates.setdefault(name, asyncio.Event()).wait()
+        except asyncio.CancelledError:
+            self.abandoned.append(name)
+            raise
+        return [framed(name.encode())]
+
+    async def _fail(self) -> Segments:
+        raise RuntimeError("a handler broke")
+
+
+Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@asynccontextmanager
+async def serving(script: Scripted, **limits: Any) -> AsyncIterator[tuple[Listener, Dial]]:
+    """A listener on a free port, and a way to connect to it; all is closed at the end."""
+    loop = asyncio.get_running_loop()
+    listener = Listener(
+        "TEST", script.serve, **{"max_frame": 1024 * 1024, "idle_s": 600, "now": loop.time} | limits
+    )
+    port = await listener.open("127.0.0.1", 0)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def dial() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(writer)
+        return reader, writer
+
+    try:
+        yield listener, dial
+    finally:
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+        await listener.close()
+        await until(lambda: not listener.connections)
+        assert not listener._tasks
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on the loop that the broker runs on; it may ask for `dial`, `listener`, `script`."""
+    signature = inspect.signature(test)
+    others = [p for p in signature.parameters.values() if p.name not in ("dial", "listener", "script")]
+
+    def run(**kwargs: Any) -> None:
+        async def main() -> None:
+            script = Scripted()
+            async with serving(script) as (listener, dial):
+                offered = {"script": script, "listener": listener, "dial": dial}
+                wanted = {name: offered[name] for name in signature.parameters if name in offered}
+                await test(**kwargs, **wanted)
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+    return run
+
+
+async def until(condition: Callable[[], bool], bound_s: float = BOUND_S) -> None:
+    async with asyncio.timeout(bound_s):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(BOUND_S):
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return await reader.readexactly(size)
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(BOUND_S):
+        try:
+            return await reader.read() == b""
+        except ConnectionResetError:
+            return True
+
+
+@on_uvloop
+async def test_pipelined_requests_are_answered_in_order(dial: Dial, script: Scripted) -> None:
+    reader, writer = await dial()
+    writer.write(b"".join(map(framed, (b"say:a", b"wait:b", b"say:c", b"mute:d", b"wait:e", b"say:f"))))
+    assert await answer(reader) == b"a"
+    await until(lambda: "b" in script.started)
+    assert script.started == ["a", "b"], "nothing overtakes a waiting request"
+    script.release("b")
+    assert await answer(reader) == b"b"
+    assert await answer(reader) == b"c"
+    script.release("e")
+    assert [await answer(reader), await answer(reader)] == [b"e", b"f"]
+
+
+@on_uvloop
+async def test_requests_that_allow_it_overlap_and_keep_their_order(dial: Dial, script: Scripted) -> None:
+    reader, writer = await dial()
+    writer.write(b"".join(map(framed, (b"over:a", b"over:b", b"say:c", b"wait:d", b"say:e"))))
+    await until(lambda: "d" in script.started)
+    assert script.started == ["a", "b", "c", "d"]
+    for name in ("d", "b", "a"):
+        script.release(name)
+    assert [await answer(reader) for _ in range(5)] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@on_uvloop
+async def test_frames_in_pieces_of_one_byte(dial: Dial) -> None:
+    reader, writer = await dial()
+    for byte in framed(b"say:slow"):
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0)
+    assert await answer(reader) == b"slow"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        (2**31 - 1).to_bytes(4, "big") + b"x",
+        (-5).to_bytes(4, "big", signed=True),
+        framed(b"nonsense"),
+        framed(b"fail:x"),
+        os.urandom(4096),
+    ],
+    ids=["http", "huge", "negative", "refused", "broken-handler", "random"],
+)
+@on_uvloop
+async def test_a_hostile_frame_costs_its_own_connection_only(
+    dial: Dial, attack: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    good_reader, good_writer = await dial()
+    reader, writer = await dial()
+    with caplog.at_level(logging.WARNING, "isthmus.broker"):
+        writer.write(framed(b"say:before") + attack)
+        assert await answer(reader) == b"before"
+        if attack[:1] == b"\x00":  # a random length may be a legal one: then the peer is just slow
+            writer.close()
+        else:
+            assert await closed(reader)
+            assert len([r for r in caplog.records if "closing connection" in r.message]) == 1
+    good_writer.write(framed(b"say:fine"))
+    assert await answer(good_reader) == b"fine"
+
+
+@on_uvloop
+async def test_log_lines_about_hostile_peers_are_limited(
+    dial: Dial, listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "isthmus.broker"):
+        for _ in range(40):
+            reader, writer = await dial()
+            writer.write(framed(b"nonsense"))
+            assert await closed(reader)
+    assert listener.refused_count == 40
+    assert len([r for r in caplog.records if "closing connection" in r.message]) < 40
+
+
+@on_uvloop
+async def test_a_client_that_never_waits_fills_its_own_socket_not_our_memory(
+    dial: Dial, listener: Listener, script: Scripted
+) -> None:
+    reader, writer = await dial()
+    writer.transport.set_write_buffer_limits(high=0)
+    writer.write(framed(b"wait:gate"))
+    await until(lambda: bool(script.started))
+    request = framed(b"say:" + b"x" * 1000)
+    sent = 0
+    while True:
+        writer.write(request * 50)
+        sent += 50
+        try:
+            await asyncio.wait_for(writer.drain(), 0.3)
+        except TimeoutError:
+            break
+        assert sent * len(request) < 64 * 1024 * 1024, "the broker reads on without answering"
+    (connection,) = listener.connections
+    assert connection._buffer.capacity <= 4 * START
+    script.release("gate")
+    assert await answer(reader) == b"gate"
+    for _ in range(sent):
+        assert len(await answer(reader)) == 1000
+
+
+@on_uvloop
+async def test_a_client_that_does_not_read_stops_being_served(
+    dial: Dial, listener: Listener, script: Scripted
+) -> None:
+    reader, writer = await dial()
+    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    size = 4 * 1024 * 1024
+    writer.write(framed(b"big:%d" % size) * 50)
+    await until(lambda: bool(script.started))
+    await asyncio.sleep(0.1)
+    assert len(script.started) < 5, "answers nobody reads pile up"
+    reader._transport.resume_reading()  # type: ignore[attr-defined]
+    async with asyncio.timeout(BOUND_S):
+        await reader.readexactly(50 * (size + 4))
+    assert len(script.started) == 50
+
+
+@on_uvloop
+async def test_waiting_is_abandoned_only_where_that_is_safe(
+    dial: Dial, listener: Listener, script: Scripted
+) -> None:
+    _, fetching = await dial()
+    _, joining = await dial()
+    fetching.write(framed(b"leave:fetch"))
+    joining.write(framed(b"wait:join"))
+    await until(lambda: len(script.started) == 2)
+    fetching.transport.abort()
+    joining.transport.abort()
+    await until(lambda: not listener.connections)
+    assert script.abandoned == ["fetch"]
+    script.release("join")
+    await until(lambda: not listener._tasks)
+    assert script.abandoned == ["fetch"]
+
+
+@on_uvloop
+async def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
+    script = Scripted()
+    async with serving(script, idle_s=0.2) as (listener, dial):
+        idle_reader, _ = await dial()
+        busy_reader, busy_writer = await dial()
+        busy_writer.write(framed(b"wait:poll"))
+        assert await closed(idle_reader)
+        assert listener.idle_closed == 1
+        script.release("poll")
+        assert await answer(busy_reader) == b"poll"
+
+
+@on_uvloop
+async def test_limits_on_connections_per_address() -> None:
+    async with serving(Scripted(), max_per_ip=lambda host: 3) as (listener, dial):
+        pairs = [await dial() for _ in range(4)]
+        await until(lambda: listener.accepted == 4)
+        assert await closed(pairs[3][0])
+        pairs[0][1].write(framed(b"say:ok"))
+        assert await answer(pairs[0][0]) == b"ok"
+        pairs[1][1].close()
+        await until(lambda: len(listener.connections) == 2)
+        reader, writer = await dial()
+        writer.write(framed(b"say:again"))
+        assert await answer(reader) == b"again"
+
+
+@on_uvloop
+async def test_a_limit_on_all_connections() -> None:
+    async with serving(Scripted(), max_connections=2) as (listener, dial):
+        pairs = [await dial() for _ in range(3)]
+        await until(lambda: listener.accepted == 3)
+        assert await closed(pairs[2][0])
+        pairs[1][1].write(framed(b"say:ok"))
+        assert await answer(pairs[1][0]) == b"ok"
+
+
+@on_uvloop
+async def test_a_thousand_connections_hold_no_buffers_between_requests(
+    listener: Listener, script: Scripted
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2200:
+        pytest.skip("needs 2,200 file descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2200), hard))
+    sockets: list[socket.socket] = []
+    try:
+        for _ in range(1000):
+            sockets.append(socket.create_connection(("127.0.0.1", listener.port)))
+            await asyncio.sleep(0)
+        await until(lambda: len(listener.connections) == 1000)
+        for number, sock in enumerate(sockets):
+            # Every third is a slow one: it announces a megabyte and sends a few bytes.
+            sock.sendall(framed(b"say:x") if number % 3 else (1024 * 1024).to_bytes(4, "big") + b"half")
+        await until(lambda: len(script.started) == 666)
+        held = sum(connection._buffer.capacity for connection in listener.connections)
+        assert held <= 334 * 2 * START
+        for number, sock in enumerate(sockets):
+            if number % 3:
+                assert sock.recv(5) == framed(b"x")
+    finally:
+        for sock in sockets:
+            sock.close()
+    await until(lambda: not listener.connections)
+
+
+@on_uvloop
+async def test_closing_the_listener_ends_connections_and_waiting(
+    dial: Dial, listener: Listener, script: Scripted
+) -> None:
+    reader, writer = await dial()
+    writer.write(framed(b"wait:never"))
+    await until(lambda: bool(script.started))
+    await listener.close()
+    assert await closed(reader)
+    assert script.abandoned == ["never"]
+    with pytest.raises(ConnectionRefusedError):
+        await dial()
