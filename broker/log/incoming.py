@@ -1,22 +1,37 @@
 """What is checked of record batches before they are stored (Kafka's LogValidator and UnifiedLog.append).
 
 Only headers and checksums are looked at; records are decoded where Kafka's rules need them: a keyless
-record on a compacted topic, a lower limit for timestamps, and to name the offenders after a header has
-shown that there are some. Nothing is changed here, and nothing is known about offsets already in the log.
+record on a compacted topic, a lower limit for timestamps, and to name the offenders once a header has shown
+that there are some. Nothing is changed here, and nothing is known about offsets already in the log.
+
+`ordinary_batch` is the fast way for the usual case, one plain batch. It only ever says yes or "look
+closely": all refusals come from `read_batches` and `check_batches`, which know every case.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
+from struct import Struct
 
 from crc32c import crc32c
 
 from broker.log.config import NO_LIMIT_MS, LogConfig
 from broker.log.errors import AppendRefused
 from protocol.errors import DecodeError, ErrorCode
-from protocol.records import BatchHeader, UnsupportedMagicError, read_header, read_records
-from protocol.records.header import CODEC_MASK, CONTROL, CRC_START, LENGTH_OVERHEAD, LOG_APPEND_TIME
+from protocol.records import HEADER_SIZE, BatchHeader, UnsupportedMagicError, read_header, read_records
+from protocol.records.header import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_START,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+)
 
 _MAX_CODEC = 4
 _NO_TIMESTAMP = -1
+_FIELDS = Struct(">qiibIhiqqqhii")
+_UNUSUAL = ~(CODEC_MASK | TRANSACTIONAL)
 
 
 class Origin(IntEnum):
@@ -31,7 +46,59 @@ Batches = list[tuple[int, BatchHeader]]
 """(position, header) of each batch in the buffer."""
 
 
-def read_batches(where: str, view: memoryview, config: LogConfig, origin: Origin) -> Batches:
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """What a topic's settings mean for appends, worked out once."""
+
+    max_batch_bytes: int
+    append_time: bool
+    """The broker stamps records; their own timestamps do not matter."""
+    ahead_ms: int
+    behind_ms: int
+    """How far record timestamps may be off the clock."""
+    keyed: bool
+    """Every record needs a key."""
+    every_record: bool
+    """A header is not enough to tell whether a batch is acceptable."""
+
+    @classmethod
+    def of(cls, config: LogConfig) -> "AppendRules":
+        append_time = config.log_append_time
+        behind = NO_LIMIT_MS if append_time else config.message_timestamp_before_max_ms
+        return cls(
+            max_batch_bytes=config.max_message_bytes,
+            append_time=append_time,
+            ahead_ms=NO_LIMIT_MS if append_time else config.message_timestamp_after_max_ms,
+            behind_ms=behind,
+            keyed=config.compacts,
+            every_record=config.compacts or behind != NO_LIMIT_MS,
+        )
+
+
+def ordinary_batch(view: memoryview, rules: AppendRules, now_ms: int) -> BatchHeader | None:
+    """The header of one batch that a client may send just so; None when it takes a closer look."""
+    size = len(view)
+    if size < HEADER_SIZE or size > rules.max_batch_bytes or rules.every_record or rules.append_time:
+        return None
+    fields = _FIELDS.unpack_from(view)
+    base_offset, length, _, magic, crc, attributes, delta, _, latest, producer_id, _, sequence, count = fields
+    if (
+        length + LENGTH_OVERHEAD == size
+        and magic == MAGIC
+        and not base_offset
+        and count == delta + 1
+        and count > 0
+        and not attributes & _UNUSUAL
+        and attributes & CODEC_MASK <= _MAX_CODEC
+        and latest <= now_ms + rules.ahead_ms
+        and (producer_id < 0 or sequence >= 0)
+        and crc32c(view[CRC_START:]) == crc
+    ):
+        return tuple.__new__(BatchHeader, fields)
+    return None
+
+
+def read_batches(where: str, view: memoryview, rules: AppendRules, origin: Origin) -> Batches:
     """Headers of all batches, each whole, of format v2, with the right checksum and not too large.
 
     Raises `AppendRefused`.
@@ -51,11 +118,10 @@ def read_batches(where: str, view: memoryview, config: LogConfig, origin: Origin
                 ErrorCode.CORRUPT_MESSAGE,
                 f"{where}: the batch at byte {pos} is cut short by {stop - end} bytes",
             )
-        if stop - pos > config.max_message_bytes and origin != Origin.REPLICATION:
+        if stop - pos > rules.max_batch_bytes and origin != Origin.REPLICATION:
             raise AppendRefused(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"{where}: a batch of {stop - pos} bytes is above"
-                f" max.message.bytes={config.max_message_bytes}",
+                f"{where}: a batch of {stop - pos} bytes is above max.message.bytes={rules.max_batch_bytes}",
             )
         if crc32c(view[pos + CRC_START : stop]) != header.crc:
             raise AppendRefused(
@@ -69,21 +135,19 @@ def read_batches(where: str, view: memoryview, config: LogConfig, origin: Origin
 
 
 def check_batches(
-    where: str, view: memoryview, batches: Batches, config: LogConfig, origin: Origin, now_ms: int
+    where: str, view: memoryview, batches: Batches, rules: AppendRules, origin: Origin, now_ms: int
 ) -> None:
     """Rules for what producers may send; raises `AppendRefused`."""
-    append_time = config.log_append_time
-    latest = NO_LIMIT_MS if append_time else now_ms + config.message_timestamp_after_max_ms
-    by_record = config.compacts or (not append_time and config.message_timestamp_before_max_ms != NO_LIMIT_MS)
     for pos, header in batches:
         _check_header(where, header, origin)
-        if header.attributes & LOG_APPEND_TIME and not append_time and origin == Origin.CLIENT:
+        if header.attributes & LOG_APPEND_TIME and not rules.append_time and origin == Origin.CLIENT:
             raise AppendRefused(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"{where}: the batch says LogAppendTime, which producers must not set",
             )
-        if (by_record and not header.attributes & CONTROL) or header.max_timestamp > latest:
-            _check_records(where, view, pos, header, config, now_ms)
+        in_time = header.max_timestamp <= now_ms + rules.ahead_ms
+        if not in_time or (rules.every_record and not header.attributes & CONTROL):
+            _check_records(where, view, pos, header, rules, now_ms)
 
 
 def _check_header(where: str, header: BatchHeader, origin: Origin) -> None:
@@ -104,32 +168,26 @@ def _check_header(where: str, header: BatchHeader, origin: Origin) -> None:
 
 
 def _check_records(
-    where: str, view: memoryview, pos: int, header: BatchHeader, config: LogConfig, now_ms: int
+    where: str, view: memoryview, pos: int, header: BatchHeader, rules: AppendRules, now_ms: int
 ) -> None:
     """Look at every record and name all offenders (KIP-467)."""
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
-    check_time = not config.log_append_time
-    latest = now_ms + config.message_timestamp_after_max_ms
-    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest, earliest = now_ms + rules.ahead_ms, now_ms - rules.behind_ms
     try:
         for index, record in enumerate(read_records(view, pos, header)):
-            if record.key is None and config.compacts:
+            if rules.keyed and record.key is None:
                 errors.append((index, "a compacted topic takes no record without a key"))
-            elif (
-                check_time
-                and record.timestamp != _NO_TIMESTAMP
-                and not earliest <= record.timestamp <= latest
-            ):
+            elif record.timestamp != _NO_TIMESTAMP and not earliest <= record.timestamp <= latest:
                 code = ErrorCode.INVALID_TIMESTAMP
                 errors.append((index, f"timestamp {record.timestamp} is outside {earliest}..{latest}"))
     except DecodeError as error:
         raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"{where}: {error}") from None
-    if not errors and check_time and header.max_timestamp > latest:
+    if errors:
+        raise AppendRefused(code, f"{where}: {len(errors)} records of the batch are not acceptable", errors)
+    if header.max_timestamp > latest:
         raise AppendRefused(
             ErrorCode.INVALID_TIMESTAMP,
             f"{where}: the batch says that its latest timestamp is {header.max_timestamp},"
             f" the limit is {latest}",
         )
-    if errors:
-        raise AppendRefused(code, f"{where}: {len(errors)} records of the batch are not acceptable", errors)

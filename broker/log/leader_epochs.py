@@ -14,12 +14,13 @@ UNDEFINED_OFFSET: Final = -1
 
 
 class LeaderEpochs:
-    __slots__ = ("_epochs", "_path", "_starts")
+    __slots__ = ("_epochs", "_path", "_starts", "latest")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.latest = UNDEFINED_EPOCH
 
     def load(self) -> None:
         """Read the file; raises `CheckpointDamaged` when it cannot be understood."""
@@ -28,10 +29,6 @@ class LeaderEpochs:
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
-
-    @property
-    def latest(self) -> int:
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """The epoch writes from `start_offset` on. On OSError nothing has changed."""
@@ -53,6 +50,7 @@ class LeaderEpochs:
             self._starts.pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self.latest = epoch
 
     def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(epoch, end offset) for OffsetForLeaderEpoch: the largest epoch not above the asked one and where
@@ -106,3 +104,5 @@ class LeaderEpochs:
         except OSError:
             self._epochs, self._starts = before
             raise
+        finally:
+            self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH

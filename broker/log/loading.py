@@ -106,8 +106,7 @@ def _find_segments(directory: str, config: LogConfig, now_ms: int) -> list[Segme
     leftovers += [path for base, path in beside if base not in sizes]
     remove_files(leftovers)
     return [
-        Segment(directory, base, size=sizes[base], index_interval=config.index_interval_bytes, now_ms=now_ms)
-        for base in sorted(sizes)
+        Segment(directory, base, size=sizes[base], config=config, now_ms=now_ms) for base in sorted(sizes)
     ]
 
 

@@ -127,7 +127,7 @@ class LogManager:
             existing = None
         if existing is None:
             existing = self._create(tp, config)
-        existing.config = config
+        existing.configure(config)
         if topic_id != ZERO_UUID and tp not in self._topic_ids:
             checkpoints.write_topic_id(f"{existing.directory}/{checkpoints.PARTITION_METADATA}", topic_id)
             self._topic_ids[tp] = topic_id
@@ -154,7 +154,7 @@ class LogManager:
         """New settings for all partitions of a topic here; they hold from the next append on."""
         for tp, existing in self._logs.items():
             if tp.topic == topic:
-                existing.config = config
+                existing.configure(config)
 
     def delete(self, tp: TopicPartition) -> None:
         """Take the partition away at once; its files go with a later `sweep_tick`. Unknown is no error."""

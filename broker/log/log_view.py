@@ -27,7 +27,7 @@ class LogSlice(NamedTuple):
 
 class LogView:
     __slots__ = (
-        "_end", "_high_watermark", "_where", "config", "directory", "epochs", "producers", "segments",
+        "_config", "_end", "_high_watermark", "_where", "directory", "epochs", "producers", "segments",
         "start_offset",
     )  # fmt: skip
 
@@ -41,13 +41,17 @@ class LogView:
     ) -> None:
         self.directory = directory
         self._where = producers.where
-        self.config = config
+        self._config = config
         self.segments = segments
         self.producers = producers
         self.epochs = epochs
         self.start_offset = 0
         self._end = 0
         self._high_watermark = 0
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
 
     # --- offsets
 

@@ -20,16 +20,16 @@ from broker.clock import Clock
 from broker.log import retention, snapshots
 from broker.log.config import LogConfig
 from broker.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed
-from broker.log.incoming import Batches, Origin, check_batches, read_batches
+from broker.log.incoming import AppendRules, Batches, Origin, check_batches, ordinary_batch, read_batches
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.loading import load_log
 from broker.log.log_view import LogView
-from broker.log.producer_gate import check_producers, note_marker
-from broker.log.producer_state import ProducerStates
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.producer_gate import check_producers, note_producer
+from broker.log.producer_state import ProducerStates, SeenBatch
+from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
 from protocol.errors import ErrorCode
-from protocol.records import assign_offsets, set_log_append_time
+from protocol.records import BatchHeader, assign_offsets, set_log_append_time
 from protocol.types import Buffer
 
 log = logging.getLogger("isthmus.broker.log")
@@ -47,14 +47,9 @@ class AppendResult(NamedTuple):
 
 class Log(LogView):
     __slots__ = (
-        "_closed",
-        "_failing",
-        "_flush_lock",
-        "_flushed_ms",
-        "_truncations",
-        "clock",
+        "_closed", "_failing", "_flush_lock", "_flushed_ms", "_rules", "_truncations", "clock",
         "recovery_point",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -68,6 +63,7 @@ class Log(LogView):
         """Use `open`."""
         super().__init__(directory, config, segments, producers, epochs)
         self.clock = clock
+        self._rules = AppendRules.of(config)
         self.recovery_point = 0
         self._flushed_ms = clock.now_ms()
         self._flush_lock = threading.Lock()
@@ -112,6 +108,11 @@ class Log(LogView):
         self.high_watermark = loaded.end_offset if high_watermark is None else high_watermark
         return self
 
+    def configure(self, config: LogConfig) -> None:
+        """Settings for appends and retention from now on; open segments keep their index settings."""
+        self._config = config
+        self._rules = AppendRules.of(config)
+
     # --- appending
 
     def assign_epoch(self, epoch: int) -> None:
@@ -130,43 +131,69 @@ class Log(LogView):
         """
         view = batches if type(batches) is memoryview else memoryview(batches)
         now_ms = self.clock.now_ms()
-        config = self.config
-        found = read_batches(self._where, view, config, origin)
+        if origin is Origin.CLIENT:
+            header = ordinary_batch(view, self._rules, now_ms)
+            if header is not None:
+                return self._append_ordinary(view, header, leader_epoch, now_ms)
+        found = read_batches(self._where, view, self._rules, origin)
         if origin is Origin.REPLICATION:
             return self._append_copies(view, found, now_ms)
-        check_batches(self._where, view, found, config, origin, now_ms)
+        check_batches(self._where, view, found, self._rules, origin, now_ms)
         seen = check_producers(self.producers, view, found, origin)
         if seen is not None:
-            stamp = seen.timestamp if config.log_append_time else -1
-            return AppendResult(seen.first_offset, seen.last_offset, stamp, self.start_offset, True)
-        offset = self._end
-        stamp = now_ms if config.log_append_time else -1
+            return self._known(seen)
+        base = offset = self._end
+        append_time = now_ms if self._rules.append_time else -1
         for pos, header in found:
-            if stamp >= 0:
-                set_log_append_time(view, pos, header, now_ms)
+            if append_time >= 0:
+                set_log_append_time(view, pos, header, append_time)
             assign_offsets(view, pos, offset, leader_epoch)
             offset += header.last_offset_delta + 1
-        latest = stamp if stamp >= 0 else max([header.max_timestamp for _, header in found])
-        base = self._end
-        try:
-            active = self._room_for(len(view), latest, offset - 1, now_ms)
-            if leader_epoch != self.epochs.latest:
-                self.epochs.assign(leader_epoch, base)
-            active.write(view)
-        except OSError as error:
-            raise self._refusal(error) from error
+        latest = append_time if append_time >= 0 else max(header.max_timestamp for _, header in found)
+        active = self._write(view, latest, offset - 1, [(leader_epoch, base)], now_ms)
         first = base
         for pos, header in found:
-            after = first + header.last_offset_delta + 1
-            active.note(after - 1, stamp if stamp >= 0 else header.max_timestamp, header.batch_length + 12)
-            if header.producer_id >= 0:
-                if header.is_control:
-                    note_marker(self.producers, active, view, pos, header, first, now_ms)
-                else:
-                    self.producers.update(header, first, now_ms)
-            first = after
+            latest = append_time if append_time >= 0 else header.max_timestamp
+            active.note(first + header.last_offset_delta, latest, header.size)
+            note_producer(self.producers, active, view, pos, header, first, now_ms)
+            first += header.last_offset_delta + 1
         self._appended(offset)
-        return AppendResult(base, offset - 1, stamp, self.start_offset)
+        return AppendResult(base, offset - 1, append_time, self.start_offset)
+
+    def _append_ordinary(
+        self, view: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """`append` without loops for the case that makes up the load. Must do the same."""
+        idempotent = header.producer_id >= 0
+        if idempotent:
+            seen = self.producers.duplicate(header)
+            if seen is not None:
+                return self._known(seen)
+            self.producers.check(header)
+        base = self._end
+        last = base + header.last_offset_delta
+        size = len(view)
+        assign_offsets(view, 0, base, leader_epoch)
+        active = self.segments.active
+        latest = header.max_timestamp
+        if leader_epoch == self.epochs.latest and active.has_room(size, latest, last, now_ms, self._config):
+            try:
+                active.write(view)
+            except OSError as error:
+                raise self._refusal(error) from error
+        else:
+            active = self._write(view, latest, last, [(leader_epoch, base)], now_ms)
+        active.note(last, latest, size)
+        if idempotent:
+            self.producers.update(header, base, now_ms)
+        self._appended(last + 1)
+        return tuple.__new__(AppendResult, (base, last, -1, self.start_offset, False))
+
+    def _known(self, seen: SeenBatch) -> AppendResult:
+        append_time = seen.timestamp if self._rules.append_time else -1
+        return AppendResult(
+            seen.first_offset, seen.last_offset, append_time, self.start_offset, duplicate=True
+        )
 
     def _append_copies(self, view: memoryview, found: Batches, now_ms: int) -> AppendResult:
         """Batches go on where the log ends; compaction at the leader may have left holes between them."""
@@ -179,27 +206,35 @@ class Log(LogView):
                     f" but the log is at {expected} already",
                 )
             expected = header.next_offset
+        latest = max(header.max_timestamp for _, header in found)
+        epochs = [(header.leader_epoch, header.base_offset) for _, header in found]
+        active = self._write(view, latest, expected - 1, epochs, now_ms)
+        for pos, header in found:
+            active.note(header.last_offset, header.max_timestamp, header.size)
+            note_producer(self.producers, active, view, pos, header, header.base_offset, now_ms)
+        self._appended(expected)
+        return AppendResult(found[0][1].base_offset, expected - 1, -1, self.start_offset)
+
+    def _write(
+        self, view: memoryview, latest: int, last_offset: int, epochs: list[tuple[int, int]], now_ms: int
+    ) -> Segment:
+        """Put the bytes into the page cache; returns the segment, which must take note of each batch.
+
+        Raises `AppendRefused`.
+        """
         try:
-            latest = max([header.max_timestamp for _, header in found])
-            active = self._room_for(len(view), latest, expected - 1, now_ms)
-            for _, header in found:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
+            active = self._room_for(len(view), latest, last_offset, now_ms)
+            for epoch, start in epochs:
+                self.epochs.assign(epoch, start)
             active.write(view)
         except OSError as error:
             raise self._refusal(error) from error
-        for pos, header in found:
-            active.note(header.last_offset, header.max_timestamp, header.size)
-            if header.producer_id >= 0 and header.is_control:
-                note_marker(self.producers, active, view, pos, header, header.base_offset, now_ms)
-            elif header.producer_id >= 0:
-                self.producers.update(header, header.base_offset, now_ms)
-        self._appended(expected)
-        return AppendResult(found[0][1].base_offset, expected - 1, -1, self.start_offset)
+        return active
 
     def _appended(self, end_offset: int) -> None:
         self._end = end_offset
         self._failing = False
-        if end_offset - self.recovery_point >= self.config.flush_messages:
+        if end_offset - self.recovery_point >= self._config.flush_messages:
             self.flush()
 
     def _refusal(self, error: OSError) -> AppendRefused:
@@ -213,30 +248,15 @@ class Log(LogView):
 
     def _room_for(self, size: int, timestamp: int, last_offset: int, now_ms: int) -> Segment:
         """The active segment, a new one where the old is full or old. Raises `AppendRefused`, OSError."""
-        config, active = self.config, self.segments.active
         if self._closed:
             raise OSError(errno.EBADF, "the log is closed")
-        if size > config.segment_bytes:
+        if size > self._config.segment_bytes:
             raise AppendRefused(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{self._where}: {size} bytes are above segment.bytes={config.segment_bytes}",
+                f"{self._where}: {size} bytes are above segment.bytes={self._config.segment_bytes}",
             )
-        if last_offset - active.base_offset <= MAX_RELATIVE_OFFSET:
-            if not active.size:
-                return active
-            # Record time where there is one, as Kafka does: old data that is loaded again keeps its segments.
-            waited = (
-                timestamp - active.first_timestamp
-                if active.first_timestamp >= 0
-                else now_ms - active.created_ms
-            )
-            if (
-                active.size + size <= config.segment_bytes
-                and waited <= config.segment_ms - active.jitter_ms
-                and not active.indexes_full(config.segment_index_bytes)
-            ):
-                return active
-        return self.roll()
+        active = self.segments.active
+        return active if active.has_room(size, timestamp, last_offset, now_ms, self._config) else self.roll()
 
     def roll(self) -> Segment:
         """Close the active segment and go on in a new one that starts at the log end. Raises OSError."""
@@ -248,9 +268,9 @@ class Log(LogView):
             snapshots.take(self.directory, self.producers, self._end)
         except OSError as error:  # both can be made again from the batches
             log.warning("%s: index or producer snapshot not written: %s", self._where, error)
-        new = self.segments.add(self._end, self.config, self.clock.now_ms())
-        if self.config.segment_jitter_ms > 0:
-            new.jitter_ms = random.randrange(self.config.segment_jitter_ms)
+        new = self.segments.add(self._end, self._config, self.clock.now_ms())
+        if self._config.segment_jitter_ms > 0:
+            new.jitter_ms = random.randrange(self._config.segment_jitter_ms)
         return new
 
     # --- deleting
@@ -262,7 +282,7 @@ class Log(LogView):
         with self._flush_lock:
             self._truncations += 1
             if offset <= self.segments.start:
-                self.segments.replace_all(offset, self.config, self.clock.now_ms())
+                self.segments.replace_all(offset, self._config, self.clock.now_ms())
             else:
                 self.segments.truncate(offset)
             self._set_end(offset)
@@ -271,7 +291,7 @@ class Log(LogView):
         """Drop everything and begin anew at `offset` (the leader's log starts behind our end)."""
         with self._flush_lock:
             self._truncations += 1
-            self.segments.replace_all(offset, self.config, self.clock.now_ms())
+            self.segments.replace_all(offset, self._config, self.clock.now_ms())
             self.start_offset = offset
             self._set_end(offset)
 
@@ -309,7 +329,7 @@ class Log(LogView):
         """Let go of segments that are too old, too many or below the log start; returns how many."""
         count = retention.expired_count(
             self.segments.items,
-            self.config,
+            self._config,
             now_ms,
             start_offset=self.start_offset,
             end_offset=self._end,
@@ -320,7 +340,7 @@ class Log(LogView):
             count = min(count, len(self.segments) - 1)
         if count:
             self._move_start(max(self.start_offset, self.segments.items[count].base_offset))
-            gone = self.segments.drop_first(count, now_ms + self.config.file_delete_delay_ms)
+            gone = self.segments.drop_first(count, now_ms + self._config.file_delete_delay_ms)
             snapshots.prune(self.directory, (segment.base_offset for segment in self.segments))
             size = sum(segment.size for segment in gone)
             log.info(
@@ -347,7 +367,7 @@ class Log(LogView):
     @property
     def flush_due_ms(self) -> int | None:
         """When `flush.ms` wants the next flush; None when there is nothing to flush."""
-        return None if self._end <= self.recovery_point else self._flushed_ms + self.config.flush_ms
+        return None if self._end <= self.recovery_point else self._flushed_ms + self._config.flush_ms
 
     def release_idle(self) -> None:
         """Give back descriptors and loaded indexes that were not used since the last call."""

@@ -54,7 +54,7 @@ def _marker(where: str, view: memoryview, pos: int, header: BatchHeader) -> Mark
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"{where}: {error}") from None
 
 
-def note_marker(
+def note_producer(
     producers: ProducerStates,
     segment: Segment,
     view: memoryview,
@@ -63,7 +63,15 @@ def note_marker(
     offset: int,
     now_ms: int,
 ) -> None:
-    """A control batch was stored at `offset`: its transaction has ended. Raises OSError for the index."""
+    """A batch was stored at `offset`: remember its sequence, or that its transaction has ended.
+
+    Raises OSError for the aborted-transaction index.
+    """
+    if header.producer_id < 0:
+        return
+    if not header.is_control:
+        producers.update(header, offset, now_ms)
+        return
     marker = read_marker(view, pos, header)
     if marker is None:
         return

@@ -31,17 +31,20 @@ _SPAN: Final = Struct(">qi11xi")
 class Segment:
     __slots__ = (
         "_boundaries", "_file", "_offset_index", "_time_index", "_used", "base_offset", "bytes_since_index",
-        "created_ms", "directory", "first_timestamp", "index_interval", "jitter_ms", "max_timestamp",
-        "max_timestamp_offset", "size",
+        "created_ms", "directory", "first_timestamp", "index_bytes", "index_interval", "indexes_full",
+        "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
     )  # fmt: skip
 
     def __init__(
-        self, directory: str, base_offset: int, *, size: int, index_interval: int, now_ms: int
+        self, directory: str, base_offset: int, *, size: int, config: LogConfig, now_ms: int
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
-        self.index_interval = index_interval
+        self.index_interval = config.index_interval_bytes
+        self.index_bytes = config.segment_index_bytes
+        self.indexes_full = False
+        """Whether one more entry might make an index larger than `segment.index.bytes`: time to roll."""
         self.created_ms = now_ms
         self.jitter_ms = 0
         self.bytes_since_index = 0
@@ -59,9 +62,7 @@ class Segment:
     @classmethod
     def create(cls, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> "Segment":
         """A new, empty segment. Raises OSError, also when there is one with this base offset."""
-        segment = cls(
-            directory, base_offset, size=0, index_interval=config.index_interval_bytes, now_ms=now_ms
-        )
+        segment = cls(directory, base_offset, size=0, config=config, now_ms=now_ms)
         segment._file = OpenFile(segment.path("log"), create=True)
         segment._offset_index = OffsetIndex(base_offset)
         segment._time_index = TimeIndex(base_offset)
@@ -153,13 +154,6 @@ class Segment:
         if self._offset_index is not None:
             self._offset_index.save(self.path("index"))
 
-    def indexes_full(self, limit_bytes: int) -> bool:
-        """Whether the next entry might make an index larger than `segment.index.bytes`."""
-        return (
-            len(self.offset_index) >= limit_bytes // OFFSET_ENTRY
-            or len(self.time_index) >= limit_bytes // TIME_ENTRY
-        )
-
     @property
     def largest_timestamp(self) -> int:
         """Largest record timestamp; without any, when the file was last written (as Kafka does)."""
@@ -175,13 +169,31 @@ class Segment:
 
     # --- writing
 
+    def has_room(self, size: int, timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
+        """Whether a batch of `size` bytes still belongs here, or the segment is full or old enough."""
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+            return False
+        if not self.size:
+            return True
+        # Record time where there is one, as Kafka does: old data that is loaded again keeps its segments.
+        first = self.first_timestamp
+        return (
+            self.size + size <= config.segment_bytes
+            and (timestamp - first if first >= 0 else now_ms - self.created_ms)
+            <= config.segment_ms - self.jitter_ms
+            and not self.indexes_full
+        )
+
     def write(self, data: memoryview) -> None:
         """Put whole batches at the end; on OSError the file is as it was. Call `note` for each batch next."""
+        file, end = self._file or self.file, self.size
         try:
-            self.file.write(data, self.size)
+            done = os.pwrite(file.fd, data, end)
+            if done != len(data):
+                file.write(data[done:], end + done)
         except OSError:
             # What was written of it lies behind `size`, where nobody looks, should this fail as well.
-            self.file.truncate(self.size)
+            file.truncate(end)
             raise
 
     def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
@@ -193,11 +205,19 @@ class Segment:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if self.bytes_since_index > self.index_interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            offsets, times = self.offset_index, self.time_index
+            offsets.append(last_offset, position)
+            times.append(self.max_timestamp, self.max_timestamp_offset)
             self.bytes_since_index = 0
+            self._check_indexes(offsets, times)
         self.bytes_since_index += size
         self.size = position + size
+
+    def _check_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        self.indexes_full = (
+            len(offsets.positions) * OFFSET_ENTRY + OFFSET_ENTRY > self.index_bytes
+            or len(times.entries) + TIME_ENTRY > self.index_bytes
+        )
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut the file at a batch boundary; `end_offset` is where the log ends now."""
@@ -232,6 +252,7 @@ class Segment:
                 self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
             position = at + header.size
         self.bytes_since_index = position - indexed
+        self._check_indexes(self.offset_index, self.time_index)
         self.first_timestamp = NO_TIMESTAMP
         first = next(scan.headers(self.file, 0, self.size), None) if self.size else None
         if first is not None:
