@@ -32,12 +32,13 @@ def raise_first(errors: Mapping[Any, BaseException]) -> None:
 
 async def each(
     items: Mapping[K, Any],
-    attempt: Callable[[dict[K, Any]], Awaitable[Mapping[K, V | BaseException]]],
+    attempt: Callable[[dict[K, Any]], Awaitable[Mapping[K, V | BaseException | None]]],
     policy: RetryPolicy,
 ) -> dict[K, V]:
     """Runs `attempt` on all items, then again on those that failed and may be cured.
 
-    Items that `attempt` leaves out of its result are done without one. Raises after the last round.
+    None says that an item is done without a result; an item that an answer leaves out has failed. Raises
+    after the last round.
     """
     done: dict[K, V] = {}
     left = dict(items)
@@ -47,7 +48,9 @@ async def each(
         results = await attempt(dict(left)) if left else {}
         curable: dict[K, BaseException] = {}
         for key in list(left):
-            result = results.get(key)
+            result = results.get(
+                key, failure(ErrorCode.UNKNOWN_SERVER_ERROR, f"{key}: left out of the answer")
+            )
             if not isinstance(result, BaseException):
                 del left[key]
                 if result is not None:

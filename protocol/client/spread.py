@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final, TypeVar
 
 from protocol.client.errors import ClientError
-from protocol.client.failures import each, failure
+from protocol.client.failures import each
 from protocol.client.retry import RetryPolicy
 from protocol.client.routing import Router
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -67,8 +67,7 @@ class LeaderCalls(Router):
                 results[tp] = error
         for answers in await asyncio.gather(*(self._at(*part, call) for part in parts.items())):
             results.update(answers)
-        for tp in items:
-            result = results.setdefault(tp, failure(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: no answer"))
+        for tp, result in results.items():
             if isinstance(result, KafkaError):
                 self.moved(tp, result)
         return results

@@ -31,6 +31,7 @@ from protocol.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from protocol.types import ZERO_UUID
 
 V = TypeVar("V")
 
@@ -113,7 +114,7 @@ class TopicCalls(Router):
         made = await self._at_controller(wanted, call, ErrorCode.TOPIC_ALREADY_EXISTS, retry)
         for name in wanted:
             self.forget_topic(name)
-        return {name: topic_id or bytes(16) for name, topic_id in made.items()}
+        return {name: made.get(name, ZERO_UUID) for name in wanted}
 
     async def delete_topics(
         self, names: Collection[str], *, timeout_ms: int = 30_000, retry: RetryPolicy | None = None
@@ -274,15 +275,15 @@ class TopicCalls(Router):
         call: Callable[[dict[str, Any]], Awaitable[Mapping[str, V | KafkaError]]],
         done_already: ErrorCode | None,
         retry: RetryPolicy | None,
-    ) -> dict[str, V | None]:
+    ) -> dict[str, V]:
         """`call` at the controller, again where that may help. Once the outcome of an attempt is not known,
         `done_already` means that it had worked."""
         in_doubt = False
 
-        async def attempt(part: dict[str, Any]) -> Mapping[str, V | BaseException]:
+        async def attempt(part: dict[str, Any]) -> Mapping[str, V | BaseException | None]:
             nonlocal in_doubt
             try:
-                results: dict[str, V | BaseException] = dict(await call(part))
+                results: dict[str, V | BaseException | None] = dict(await call(part))
             except ClientError as error:
                 in_doubt = in_doubt or not isinstance(error, ConnectError)
                 raise
@@ -292,14 +293,14 @@ class TopicCalls(Router):
                 if result.code == ErrorCode.NOT_CONTROLLER:
                     self.forget_controller()
                 if in_doubt and result.code == done_already:
-                    del results[name]
+                    results[name] = None
             in_doubt = in_doubt or any(
                 isinstance(result, KafkaError) and result.code == ErrorCode.REQUEST_TIMED_OUT
                 for result in results.values()
             )
             return results
 
-        return dict(await each(items, attempt, retry or self.retry))
+        return await each(items, attempt, retry or self.retry)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
