@@ -166,10 +166,9 @@ class Log(LogView):
         """`append` without loops for the case that makes up the load. Must do the same."""
         idempotent = header.producer_id >= 0
         if idempotent:
-            seen = self.producers.duplicate(header)
+            seen = self.producers.admit(header)
             if seen is not None:
                 return self._known(seen)
-            self.producers.check(header)
         base = self._end
         last = base + header.last_offset_delta
         size = len(view)

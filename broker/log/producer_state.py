@@ -17,6 +17,7 @@ from broker.log.errors import AppendRefused
 from broker.log.producer_snapshot import SnapshotEntry
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader
+from protocol.records.header import TRANSACTIONAL
 
 WINDOW: Final = 5
 """Batches remembered per producer; clients keep at most this many in flight."""
@@ -41,7 +42,10 @@ class CompletedTxn(NamedTuple):
 
 
 class Producer:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "producer_id", "touched_ms", "txn_first_offset")
+    __slots__ = (
+        "batches", "coordinator_epoch", "epoch", "last_sequence", "producer_id", "touched_ms",
+        "txn_first_offset",
+    )  # fmt: skip
 
     def __init__(self, producer_id: int, epoch: int, touched_ms: int) -> None:
         self.producer_id = producer_id
@@ -49,11 +53,8 @@ class Producer:
         self.coordinator_epoch = -1
         self.touched_ms = touched_ms
         self.txn_first_offset: int | None = None
+        self.last_sequence = NO_SEQUENCE
         self.batches: list[SeenBatch] = []
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 class ProducerStates:
@@ -75,6 +76,25 @@ class ProducerStates:
         return self._producers.get(producer_id)
 
     # --- before the append
+
+    def admit(self, header: BatchHeader) -> SeenBatch | None:
+        """Whether the batch may follow: None if so, or the batch as stored before when this one is a retry.
+
+        Raises `AppendRefused`.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None  # never seen, or expired: any sequence starts it, as in Kafka
+        if (
+            header.base_sequence != (producer.last_sequence + 1) & _SEQUENCE_MASK
+            or header.producer_epoch != producer.epoch
+            or producer.txn_first_offset is not None
+        ):
+            seen = self.duplicate(header)
+            if seen is not None:
+                return seen
+            self.check(header)
+        return None
 
     def duplicate(self, header: BatchHeader) -> SeenBatch | None:
         """The batch as stored before, when this one is a retry that we still remember."""
@@ -143,16 +163,15 @@ class ProducerStates:
     def update(self, header: BatchHeader, first_offset: int, now_ms: int) -> None:
         """Remember a data batch that was stored at `first_offset`."""
         producer = self._enter(header.producer_id, header.producer_epoch, now_ms)
-        last_offset = first_offset + header.last_offset_delta
+        delta = header.last_offset_delta
+        first = header.base_sequence
+        last = producer.last_sequence = (first + delta) & _SEQUENCE_MASK if first >= 0 else first
         batches = producer.batches
         if len(batches) == WINDOW:
             del batches[0]
-        batches.append(
-            SeenBatch(
-                header.base_sequence, header.last_sequence, first_offset, last_offset, header.max_timestamp
-            )
-        )
-        if header.is_transactional and producer.txn_first_offset is None:
+        seen = (first, last, first_offset, first_offset + delta, header.max_timestamp)
+        batches.append(tuple.__new__(SeenBatch, seen))
+        if header.attributes & TRANSACTIONAL and producer.txn_first_offset is None:
             producer.txn_first_offset = first_offset
             self._ongoing[first_offset] = header.producer_id
 
@@ -177,6 +196,7 @@ class ProducerStates:
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
+            producer.last_sequence = NO_SEQUENCE
         producer.touched_ms = now_ms
         return producer
 
@@ -251,6 +271,7 @@ class ProducerStates:
             producer.coordinator_epoch = e.coordinator_epoch
             if e.last_offset >= 0:
                 first = (e.last_sequence - e.offset_delta) & _SEQUENCE_MASK
+                producer.last_sequence = e.last_sequence
                 producer.batches.append(
                     SeenBatch(
                         first, e.last_sequence, e.last_offset - e.offset_delta, e.last_offset, e.timestamp
