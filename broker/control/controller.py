@@ -1,4 +1,4 @@
-"""The controller's edge: runs for election, follows ZooKeeper while it reigns, carries out what the core says.
+"""The controller's edge: runs for election, follows ZooKeeper while reigning, carries out what the core says.
 
 One task does everything, one event after another; watches and callers only set flags. Whatever goes wrong
 ends the reign: the next one, here or elsewhere, starts from what ZooKeeper says. Must not decide who leads.

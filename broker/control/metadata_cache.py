@@ -63,11 +63,12 @@ class TopicInfo:
 
 
 class MetadataCache:
-    """`generation` grows with every change. Reading is by attribute and plain dict look-up."""
+    """`generation` grows with every change; `broker_epoch` is our own registration's, -1 without one."""
 
     def __init__(self, cluster_id: str = "", broker_id: int = -1) -> None:
         self.cluster_id = cluster_id
         self.broker_id = broker_id
+        self.broker_epoch = -1
         self.controller_id = -1
         self.controller_epoch = -1
         self.brokers: dict[int, BrokerInfo] = {}

@@ -49,6 +49,7 @@ class Registration:
         self._renewed = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self._lost: list[Callable[[AlreadyRegistered], None]] = []
+        self._epoch_listeners: list[Callable[[int], None]] = []
 
     async def register(self) -> None:
         """Register, and stay registered. Raises AlreadyRegistered, SessionExpired."""
@@ -63,7 +64,7 @@ class Registration:
             await asyncio.gather(self._keeper, return_exceptions=True)
         if self.epoch < 0 or not self._zookeeper.connected:
             return
-        self.epoch = -1
+        self._set_epoch(-1)
         try:
             async with asyncio.timeout(2.0):
                 await self._zookeeper.delete(paths.broker(self.broker_id))
@@ -73,6 +74,15 @@ class Registration:
     def on_lost(self, callback: Callable[[AlreadyRegistered], None]) -> None:
         """`callback(error)` runs when another broker took the number while the session was lost."""
         self._lost.append(callback)
+
+    def on_epoch(self, callback: Callable[[int], None]) -> None:
+        """`callback(epoch)` runs with every new epoch, -1 when the registration is lost."""
+        self._epoch_listeners.append(callback)
+
+    def _set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        for callback in self._epoch_listeners:
+            callback(epoch)
 
     async def _register(self) -> None:
         path = paths.broker(self.broker_id)
@@ -86,7 +96,7 @@ class Registration:
             if holder is None:
                 continue
             if holder.owner == self._zookeeper.session_id:
-                self.epoch = holder.created
+                self._set_epoch(holder.created)
                 return
             if self._clock.monotonic() > deadline:
                 raise AlreadyRegistered(self._refusal(holder))
@@ -107,7 +117,7 @@ class Registration:
 
     def _session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            self.epoch = -1
+            self._set_epoch(-1)
         elif event is SessionEvent.RENEWED:
             self._renewed.set()
 

@@ -47,8 +47,11 @@ _AUTO_CREATE_WAIT_S = 2.0
 
 
 class Created(NamedTuple):
+    """`ready`: this broker's metadata shows a leader for every partition."""
+
     topic_id: bytes
     assignment: Assignment
+    ready: bool = False
 
 
 class TopicAdmin:
@@ -155,8 +158,8 @@ class TopicAdmin:
             return created
         await self._write(wanted, created)
         count = len(created.assignment)
-        await self._metadata.wait_until(lambda: self._has_leaders(wanted.name, count), wait_s)
-        return created
+        ready = await self._metadata.wait_until(lambda: self._has_leaders(wanted.name, count), wait_s)
+        return created._replace(ready=ready)
 
     async def _write(self, wanted: Wanted, created: Created) -> None:
         """Topic and settings, both or none."""
@@ -190,8 +193,8 @@ class TopicAdmin:
         validate_only: bool = False,
         *,
         wait_s: float = DEFAULT_WAIT_S,
-    ) -> None:
-        """Grow a topic to `count` partitions. Raises KafkaError."""
+    ) -> bool:
+        """Grow a topic to `count` partitions; whether they have leaders yet. Raises KafkaError."""
         while True:
             stored = await self._zookeeper.get(paths.topic(name))
             if stored is None or await self._zookeeper.exists(paths.delete_topic(name)):
@@ -199,17 +202,17 @@ class TopicAdmin:
             node = TopicNode.decode(stored.data)
             added = plan_growth(name, node.assignment, count, assignment, self._alive())
             if validate_only:
-                return
+                return True
             grown = dataclasses.replace(node, assignment={**node.assignment, **added})
             try:
                 await self._zookeeper.set(paths.topic(name), grown.encode(), stored.version)
             except BadVersion:
                 continue
             break
-        await self._metadata.wait_until(lambda: self._has_leaders(name, count), wait_s)
+        return await self._metadata.wait_until(lambda: self._has_leaders(name, count), wait_s)
 
-    async def delete_topic(self, name: str, *, wait_s: float = DEFAULT_WAIT_S) -> None:
-        """Delete a topic with its data and settings. Raises KafkaError."""
+    async def delete_topic(self, name: str, *, wait_s: float = DEFAULT_WAIT_S) -> bool:
+        """Delete a topic with its data and settings; whether it is gone yet. Raises KafkaError."""
         if not self._config.delete_topic_enable:
             raise KafkaError(
                 ErrorCode.TOPIC_DELETION_DISABLED, f"topic {name!r}: delete.topic.enable is false"
@@ -221,7 +224,7 @@ class TopicAdmin:
         topic_id = TopicNode.decode(stored.data).topic_id
         with contextlib.suppress(NodeExists):  # asked for before, and under way
             await self._zookeeper.create(paths.delete_topic(name))
-        await self._metadata.wait_until(lambda: self._metadata.topic_id(name) != topic_id, wait_s)
+        return await self._metadata.wait_until(lambda: self._metadata.topic_id(name) != topic_id, wait_s)
 
     # -- plumbing
 

@@ -1,0 +1,146 @@
+"""LeaderAndIsr, UpdateMetadata, StopReplica (keys 4 to 6): what the controller tells a broker; and
+ControlledShutdown (key 7): what a stopping broker asks the controller.
+
+- Orders of an old controller epoch, or meant for an earlier life of this broker (KIP-380), are refused (I3).
+- Only the newest versions are served: brokers of one cluster speak the same (schemas: Kafka 3.9, ZooKeeper
+  mode).
+- LeaderAndIsr of type 2 (KIP-516) lists all that this broker should host: replicas that are not in it
+  belong to topics deleted while it was away. They are set aside, not deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.control.controller_store import ControllerMoved
+from broker.control.orders import FULL
+from broker.server.context import RequestContext
+from broker.server.registry import handles
+from protocol.errors import ErrorCode
+from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
+from protocol.messages.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
+from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest
+from protocol.messages.leader_and_isr_response import LeaderAndIsrResponse
+from protocol.messages.stop_replica_request import (
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+)
+from protocol.messages.stop_replica_response import StopReplicaResponse
+from protocol.messages.update_metadata_request import UpdateMetadataRequest
+from protocol.messages.update_metadata_response import UpdateMetadataResponse
+from protocol.types import TopicPartition
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+logger = logging.getLogger("isthmus.broker")
+
+
+@handles(LeaderAndIsrRequest, min=5, max=7, notes="between brokers")
+async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
+    broker = context.broker
+    refusal = _refusal(broker, request)
+    if refusal:
+        return LeaderAndIsrResponse(error_code=refusal)
+    await _load_settings(broker, request)
+    refusal = _refusal(broker, request)  # a newer controller may have spoken meanwhile
+    if refusal:
+        return LeaderAndIsrResponse(error_code=refusal)
+    if request.type == FULL:
+        _set_strays_aside(broker, request)
+    return broker.replicas.apply_leader_and_isr(request)
+
+
+@handles(UpdateMetadataRequest, min=7, max=8, notes="between brokers")
+def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
+    broker = context.broker
+    refusal = _refusal(broker, request)
+    if refusal:
+        return UpdateMetadataResponse(error_code=refusal)
+    broker.metadata.update(request)
+    for topic in request.topic_states:
+        if broker.metadata.topic(topic.topic_name) is None:
+            broker.topics.configs.forget(topic.topic_name)
+            broker.metrics.forget_topic(topic.topic_name)
+    return UpdateMetadataResponse()
+
+
+@handles(StopReplicaRequest, min=3, max=4, notes="between brokers")
+def stop_replica(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
+    refusal = _refusal(context.broker, request)
+    if refusal:
+        return StopReplicaResponse(error_code=refusal)
+    return context.broker.replicas.stop_replicas(request)
+
+
+@handles(ControlledShutdownRequest, min=1, max=3, notes="between brokers")
+async def controlled_shutdown(
+    request: ControlledShutdownRequest, context: RequestContext
+) -> ControlledShutdownResponse:
+    controller = context.broker.controller
+    if controller is None or controller.core is None:
+        return ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    leaving = controller.core.brokers.get(request.broker_id)
+    if leaving is None:
+        return ControlledShutdownResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
+    if 0 <= request.broker_epoch < leaving.epoch:
+        return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    try:
+        remaining = await controller.leave(request.broker_id)
+    except ControllerMoved:
+        return ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    return ControlledShutdownResponse(
+        remaining_partitions=[
+            RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
+            for partition in remaining
+        ]
+    )
+
+
+def _refusal(
+    broker: Broker, request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+) -> ErrorCode:
+    """NONE, or why this order is not obeyed."""
+    seen = max(broker.metadata.controller_epoch, broker.replicas.controller_epoch)
+    if request.controller_epoch < seen:
+        logger.warning(
+            "%s of controller %d with epoch %d is refused: epoch %d was seen",
+            type(request).__name__,
+            request.controller_id,
+            request.controller_epoch,
+            seen,
+        )
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+    if 0 <= request.broker_epoch < broker.metadata.broker_epoch:
+        return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE
+
+
+async def _load_settings(broker: Broker, request: LeaderAndIsrRequest) -> None:
+    """Settings must be there before a replica's log is made; those of a re-created topic are read anew."""
+    configs = broker.topics.configs
+    for topic in request.topic_states:
+        if broker.metadata.topic_id(topic.topic_name) != topic.topic_id:
+            configs.forget(topic.topic_name)
+    await configs.load_missing(topic.topic_name for topic in request.topic_states)
+
+
+def _set_strays_aside(broker: Broker, request: LeaderAndIsrRequest) -> None:
+    named = {
+        TopicPartition(topic.topic_name, state.partition_index)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    }
+    for partition in [item for item in broker.logs if item not in named]:
+        logger.warning("%s is not this broker's any more, its log is set aside", partition)
+        if broker.replicas.get(*partition) is not None:
+            broker.replicas.stop_replicas(_stop_of(partition, request.controller_epoch))
+        broker.logs.set_aside(partition)
+
+
+def _stop_of(partition: TopicPartition, controller_epoch: int) -> StopReplicaRequest:
+    stop = StopReplicaPartitionState(partition_index=partition.partition, leader_epoch=-1)
+    topic = StopReplicaTopicState(topic_name=partition.topic, partition_states=[stop])
+    return StopReplicaRequest(controller_epoch=controller_epoch, topic_states=[topic])

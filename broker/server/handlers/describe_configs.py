@@ -1,0 +1,84 @@
+"""DescribeConfigs (key 32): settings of topics and of this broker, with sources (KIP-226, KIP-569).
+
+- A broker answers for itself only; the empty broker name means the cluster-wide dynamic defaults, of which
+  there are none. v3+ carries types and documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from broker.config.view import Entry, broker_entries, topic_entries
+from broker.server.context import RequestContext
+from broker.server.handlers.config_resources import BROKER, TOPIC, check_broker, check_topic, unsupported
+from broker.server.registry import handles
+from protocol.errors import KafkaError
+from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_configs_response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+
+@handles(DescribeConfigsRequest, min=1, max=4)
+async def describe_configs(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[await _describe(context.broker, resource, request) for resource in request.resources]
+    )
+
+
+async def _describe(
+    broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None
+    )
+    try:
+        entries = await _entries(broker, resource)
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, error.message
+        return result
+    wanted = resource.configuration_keys
+    result.configs = [_result(entry, request) for entry in entries if wanted is None or entry.name in wanted]
+    return result
+
+
+async def _entries(broker: Broker, resource: DescribeConfigsResource) -> Iterable[Entry]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        check_topic(broker, name)
+        return topic_entries(broker.config, await broker.topics.configs.load(name))
+    if resource.resource_type != BROKER:
+        raise unsupported(resource.resource_type)
+    if name == "":
+        return ()
+    check_broker(broker, name)
+    return broker_entries(broker.config)
+
+
+def _result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=list(_synonyms(entry)) if request.include_synonyms else [],
+        config_type=entry.kind,
+        documentation=entry.doc if request.include_documentation else None,
+    )
+
+
+def _synonyms(entry: Entry) -> Iterator[DescribeConfigsSynonym]:
+    for origin in entry.origins:
+        yield DescribeConfigsSynonym(
+            name=origin.name, value=None if entry.sensitive else origin.value, source=origin.source
+        )
