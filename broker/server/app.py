@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from broker.clock import Clock
-from broker.config import BrokerConfig, ConfigError, Endpoint
+from broker.config import BrokerConfig, Endpoint
 from broker.control.metadata_cache import MetadataCache
 from broker.control.topic_admin import TopicAdmin
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -82,9 +82,6 @@ class Broker:
 
         Requests are served from here on, so everything that handlers use must be there.
         """
-        for endpoint in self.config.endpoints:
-            if endpoint.protocol != "PLAINTEXT":
-                raise ConfigError([f"listeners: {endpoint}: only PLAINTEXT is supported yet"])
         self.groups.start()
         self._start_periodic()
         return {endpoint.name: await self._open(endpoint) for endpoint in self.config.endpoints}

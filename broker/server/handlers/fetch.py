@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from broker.server.app import Broker
 
 READ_COMMITTED = 1
+_LEADER_FROM = 12
 _IDS_FROM = 13
+_ADDRESS_FROM = 16
 _NO_OFFSET = -1
 
 
@@ -208,10 +210,12 @@ class _Fetch:
 
     def _name_leader(self, topic: str, index: int, answer: PartitionData) -> None:
         known = current_leader(self._broker.metadata, topic, index, self._listener)
-        if known is None:
+        if known is None or self._version < _LEADER_FROM:
             return
         answer.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
-        if all(node.node_id != known.leader for node in self.response.node_endpoints):
+        if self._version >= _ADDRESS_FROM and all(
+            node.node_id != known.leader for node in self.response.node_endpoints
+        ):
             self.response.node_endpoints.append(
                 NodeEndpoint(node_id=known.leader, host=known.host, port=known.port, rack=known.rack)
             )

@@ -26,6 +26,8 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 READ_COMMITTED = 1
+NO_EPOCH = -1
+_EPOCH_FROM = 4
 _OLDEST_SPECIAL = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL}
 
 
@@ -42,6 +44,8 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
                 if key in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name}-{key[1]} is asked for twice")
                 await _look_up(topic.name, wanted, request.isolation_level, context, answer)
+                if context.api_version < _EPOCH_FROM:
+                    answer.leader_epoch = NO_EPOCH
             except KafkaError as error:
                 answer.error_code = error.code
             except StorageFailed:

@@ -48,6 +48,7 @@ _CODEC_BYTE = 22
 _CODEC_MASK = 0x07
 _ZSTD = 4
 _ZSTD_FROM = 7
+_LEADER_FROM = 10
 
 
 @handles(
@@ -169,7 +170,7 @@ class _Produce:
                 BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=message)
                 for number, message in error.record_errors
             ]
-        elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        elif error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and self._version >= _LEADER_FROM:
             self._name_leader(topic, index, answer)
         return answer
 
