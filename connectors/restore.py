@@ -1,0 +1,295 @@
+"""A restore: object store to cluster; what ends with exit code 0 was re-read and counted.
+
+Owns the order of things: refuse or begin, make topics with held settings, copy through `transfer`, read
+everything back, give the topics their own settings, then translate, commit and read back group offsets. An
+interrupted restore goes on with the same command; nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+from connectors import catalogue
+from connectors.backup_source import BackupSource
+from connectors.errors import RestoreError
+from connectors.group_offsets import RestoredGroup, TranslationTable, restore_group
+from connectors.held_settings import expiring
+from connectors.manifest import Manifest
+from connectors.object_store import ObjectStore, open_store
+from connectors.partition_runs import PartitionRun, PartitionRuns
+from connectors.preflight import TopicPlan, preflight
+from connectors.read_back import count_back
+from connectors.restore_report import (
+    RestoredPartition,
+    RestoredTopic,
+    RestoreReport,
+    RestoreState,
+    TargetState,
+    default_restore_id,
+    read_state,
+    write_state,
+)
+from connectors.restored_topics import RestoredSettings
+from connectors.resume import ResumingSink
+from connectors.settings import Progress, Report, RestoreSettings, matches, quiet
+from connectors.topic_facts import ranges
+from protocol.client import ClusterClient
+from protocol.types import TopicPartition
+from transfer.kafka.sink import KafkaSink
+from transfer.ledger import Lineage, PartitionLedger
+from transfer.offset_map import OffsetMap
+
+_log = logging.getLogger("isthmus.connectors")
+_GROUPS_AT_ONCE = 16
+
+
+async def restore(settings: RestoreSettings, progress: Report = quiet) -> RestoreReport:
+    """Restores and verifies. Raises RestoreRefused before anything is written, RestoreError afterwards."""
+    async with (
+        open_store(settings.store) as store,
+        ClusterClient(settings.bootstrap, client_id="isthmus-restore") as client,
+    ):
+        manifest = await catalogue.read_manifest(store, settings.backup_id)
+        names = {name: settings.target_topic(name) for name in settings.topics or _all(manifest)}
+        restore_id = settings.restore_id or default_restore_id(client.cluster_id or "", names)
+        state = await read_state(store, settings.backup_id, restore_id)
+        checked = await preflight(client, manifest, settings, state)
+        run = _Restore(settings, store, client, manifest, restore_id, progress)
+        run.warnings += checked.warnings
+        await run.make_topics(checked.plans)
+        await run.copy()
+        await run.read_back()
+        await run.give_settings()
+        groups = await run.restore_groups()
+        return await run.finish(groups)
+
+
+def _all(manifest: Manifest) -> tuple[str, ...]:
+    return tuple(topic.name for topic in manifest.topics)
+
+
+@dataclass(slots=True, eq=False)
+class _Topic:
+    plan: TopicPlan
+    state: TargetState
+    settings: RestoredSettings
+
+
+class _Restore:
+    def __init__(
+        self,
+        settings: RestoreSettings,
+        store: ObjectStore,
+        client: ClusterClient,
+        manifest: Manifest,
+        restore_id: str,
+        progress: Report,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._client = client
+        self._manifest = manifest
+        self._restore_id = restore_id
+        self._progress = progress
+        self._started_ms = int(time.time() * 1000)
+        self._topics: list[_Topic] = []
+        self._runs: dict[TopicPartition, PartitionRun] = {}
+        """By the backup's topic and partition."""
+        self._counts: dict[TopicPartition, int] = {}
+        self._done = 0
+        self.warnings: list[str] = []
+        self.problems: list[str] = list(manifest.problems)
+        self.resumed = False
+
+    async def make_topics(self, plans: tuple[TopicPlan, ...]) -> None:
+        """State first, so that a topic that appears is known as ours even if we end here."""
+        states = {plan.topic.name: plan.existing or _not_made(plan) for plan in plans}
+        self.resumed = any(plan.begun for plan in plans)
+        await self._store_state(states)
+        for plan in plans:
+            state = states[plan.topic.name]
+            settings = RestoredSettings(self._client, plan)
+            if plan.existing is None:
+                topic_id = await settings.create()
+                state = states[plan.topic.name] = state.model_copy(update={"topic_id": topic_id})
+                await self._store_state(states)
+            else:
+                await settings.hold()
+            self._topics.append(_Topic(plan, state, settings))
+            self._warn_of_retention(plan)
+
+    async def _store_state(self, states: dict[str, TargetState]) -> None:
+        state = RestoreState(
+            state="running",
+            started_ms=self._started_ms,
+            target_cluster_id=self._client.cluster_id or "",
+            topics=states,
+        )
+        await write_state(self._store, self._settings.backup_id, self._restore_id, state)
+
+    def _warn_of_retention(self, plan: TopicPlan) -> None:
+        retention = plan.topic.configs.get("retention.ms")
+        gone = expiring(plan.topic, int(retention or "-1"), int(time.time() * 1000))
+        if gone:
+            self.warnings.append(
+                f"{plan.target}: {gone} records are older than retention.ms={retention} and will be deleted "
+                "by the target now that the restore is finished"
+            )
+
+    async def copy(self) -> None:
+        """Moves what is not there yet."""
+        tps = {
+            TopicPartition(topic.plan.topic.name, p.partition): TopicPartition(topic.plan.target, p.partition)
+            for topic in self._topics
+            for p in topic.plan.topic.partitions
+        }
+        held = await ranges(self._client, list(tps.values()))
+        inner = KafkaSink(self._client)
+        sink = ResumingSink(inner, self._client)
+        source = BackupSource(
+            self._store,
+            self._manifest,
+            open_partitions=self._settings.partitions_at_once,
+            avro_codec=self._settings.compression,
+        )
+        for topic in self._topics:
+            for backed in topic.plan.topic.partitions:
+                tp = TopicPartition(topic.plan.topic.name, backed.partition)
+                base = topic.state.bases[backed.partition]
+                sink.present(tps[tp], base, held[tps[tp]][1])
+                self._runs[tp] = self._run(topic, tp, tps[tp], base)
+        gate = asyncio.Semaphore(self._settings.partitions_at_once)
+
+        async def partition(runs: PartitionRuns, run: PartitionRun) -> None:
+            async with gate:
+                await inner.open(run.target)
+                await runs.run(run)
+
+        self._moved("restore", 0)
+        try:
+            async with (
+                PartitionRuns(
+                    source, sink, stall_s=self._settings.stall_s, moved=lambda n: self._moved("restore", n)
+                ) as runs,
+                asyncio.TaskGroup() as tasks,
+            ):
+                for run in self._runs.values():
+                    tasks.create_task(partition(runs, run))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+        finally:
+            await source.aclose()
+            await sink.aclose()
+        if broken := [run.problem for run in self._runs.values() if run.problem]:
+            raise RestoreError(f"restore of {self._manifest.backup_id} broke off: " + "; ".join(broken))
+
+    def _run(self, topic: _Topic, tp: TopicPartition, target: TopicPartition, base: int) -> PartitionRun:
+        backed = self._manifest.partition(tp)
+        ledger = PartitionLedger(
+            source=backed.read_ledger().source,
+            target=Lineage(self._client.cluster_id or "", topic.state.topic_id, *target),
+            runs=OffsetMap(backed.start_offset, base),
+        )
+        return PartitionRun(tp, target, backed.start_offset, backed.end_offset, ledger)
+
+    async def read_back(self) -> None:
+        """Counts every partition on the target. Raises RestoreError naming each that differs (I8)."""
+        self._done = 0
+        wanted = {
+            run.target: (run.ledger.runs.target_start, run.ledger.runs.target_end)
+            for run in self._runs.values()
+        }
+        counts = await count_back(
+            self._client, wanted, stall_s=self._settings.stall_s, moved=lambda n: self._moved("read back", n)
+        )
+        self._counts = {tp: counts[run.target] for tp, run in self._runs.items()}
+        wrong = [
+            f"{run.target.topic}-{run.target.partition} has {self._counts[tp]} records, "
+            f"the backup has {self._manifest.partition(tp).records}"
+            for tp, run in self._runs.items()
+            if self._counts[tp] != self._manifest.partition(tp).records
+        ]
+        if wrong:
+            raise RestoreError("the restored data does not match: " + "; ".join(wrong))
+
+    async def give_settings(self) -> None:
+        for topic in self._topics:
+            self.problems += await topic.settings.release()
+
+    async def restore_groups(self) -> list[RestoredGroup]:
+        table = TranslationTable(
+            {topic.plan.topic.name: topic.plan.target for topic in self._topics},
+            {tp: run.ledger for tp, run in self._runs.items()},
+        )
+        gate = asyncio.Semaphore(_GROUPS_AT_ONCE)
+        wanted = [g for g in self._manifest.groups if matches(g.group, self._settings.groups)]
+
+        async def one(index: int) -> RestoredGroup | None:
+            group = wanted[index]
+            async with gate:
+                target = self._settings.target_group(group.group)
+                return await restore_group(self._client, group, target, table)
+
+        restored = await asyncio.gather(*map(one, range(len(wanted))))
+        return [group for group in restored if group is not None]
+
+    async def finish(self, groups: list[RestoredGroup]) -> RestoreReport:
+        report = RestoreReport(
+            restore_id=self._restore_id,
+            backup_id=self._manifest.backup_id,
+            target_cluster_id=self._client.cluster_id or "",
+            started_ms=self._started_ms,
+            finished_ms=int(time.time() * 1000),
+            resumed=self.resumed,
+            topics=tuple(map(self._restored, self._topics)),
+            groups=tuple(groups),
+            problems=(*self.problems, *(group.problem for group in groups if group.problem)),
+            warnings=tuple(self.warnings),
+        )
+        state = RestoreState(
+            state="done",
+            started_ms=self._started_ms,
+            target_cluster_id=self._client.cluster_id or "",
+            topics={topic.plan.topic.name: topic.state for topic in self._topics},
+            report=report,
+        )
+        await write_state(self._store, self._settings.backup_id, self._restore_id, state)
+        _log.info("restore %s of %s: %d records", self._restore_id, report.backup_id, report.records)
+        return report
+
+    def _restored(self, topic: _Topic) -> RestoredTopic:
+        tps = [TopicPartition(topic.plan.topic.name, p.partition) for p in topic.plan.topic.partitions]
+        return RestoredTopic(
+            source=topic.plan.topic.name,
+            target=topic.plan.target,
+            topic_id=topic.state.topic_id,
+            created=topic.state.created,
+            replication_factor=topic.plan.replication_factor,
+            refused=tuple(topic.settings.refused),
+            partitions=tuple(self._restored_partition(tp) for tp in tps),
+        )
+
+    def _restored_partition(self, tp: TopicPartition) -> RestoredPartition:
+        ledger = self._runs[tp].ledger
+        return RestoredPartition(
+            partition=tp.partition,
+            records=ledger.records,
+            bytes=ledger.bytes,
+            read_back=self._counts[tp],
+            start_offset=ledger.runs.target_start,
+            end_offset=ledger.runs.target_end,
+            ledger=ledger.to_json(),
+        )
+
+    def _moved(self, phase: str, amount: int) -> None:
+        self._done += amount
+        total = sum(run.end - run.start for run in self._runs.values())
+        self._progress(Progress(phase, self._done, total))
+
+
+def _not_made(plan: TopicPlan) -> TargetState:
+    bases = tuple(0 for _ in plan.topic.partitions)
+    return TargetState(target=plan.target, topic_id="", created=True, bases=bases)
