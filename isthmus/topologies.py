@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import typer
 
 from isthmus.output import fail, say
 from topology.control import ControlError, request
@@ -16,14 +18,20 @@ from topology.runtime import NotRunning, Runtime
 
 T = TypeVar("T")
 DEFAULT_FILE = Path("examples/two-datacenters.yaml")
+DataDirectory = Annotated[
+    Path | None, typer.Option("--data-directory", help="instead of the file's own", show_default=False)
+]
 
 
-def open_topology(file: Path) -> Topology:
+def open_topology(file: Path, data_directory: Path | None = None) -> Topology:
     """The valid topology of `file`, or the end of the command with all its mistakes shown."""
     try:
-        return load_topology(file)
+        topology = load_topology(file)
     except TopologyError as error:
         fail(str(error))
+    if data_directory is None:
+        return topology
+    return topology.model_copy(update={"data_directory": data_directory.resolve()})
 
 
 def open_runtime(topology: Topology) -> Runtime:

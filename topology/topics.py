@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocol.client import ClusterClient, NewTopic
-
 from protocol.errors import ErrorCode, KafkaError
 from topology.models import Topic
 

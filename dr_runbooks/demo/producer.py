@@ -22,9 +22,12 @@ DELIVERY_TIMEOUT_MS = 300_000
 class TableProducer(threading.Thread):
     """`acked_*[i]` belong together: the i-th acknowledgement. `failed` lists errors; empty is the promise."""
 
-    def __init__(self, bootstrap_servers: str, topic: str, rows: Iterator[Row], rate_per_s: float) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, rows: Iterator[Row], total: int, rate_per_s: float
+    ) -> None:
         super().__init__(name=f"produce-{topic}", daemon=True)
         self.topic = topic
+        self.total = total
         self.sent = 0
         self.acked_partition = array("i")
         self.acked_offset = array("q")

@@ -1,0 +1,57 @@
+"""What backup and restore commands share: the declared backup, the newest one stored, clear failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from isthmus.output import USAGE, fail
+
+if TYPE_CHECKING:
+    from connectors.manifest import Manifest
+    from connectors.object_store import ObjectStoreSettings
+    from topology.models import Backup, Topology
+
+T = TypeVar("T")
+BackupName = Annotated[str, typer.Argument(metavar="NAME", help="backup as the topology declares it")]
+BackupId = Annotated[str | None, typer.Option("--id", help="backup id; the newest of NAME by default")]
+
+
+def pick_backup(topology: Topology, name: str) -> Backup:
+    if name not in topology.backups:
+        known = ", ".join(topology.backups) or "none"
+        fail(f"{topology.name} declares no backup '{name}'; it declares: {known}", USAGE)
+    return topology.backups[name]
+
+
+def run_connectors(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run it, and turn what can go wrong with clusters and object stores into one clear line."""
+    from connectors.errors import ConnectorError
+    from protocol.errors import ProtocolError
+    from topology.runtime import NotRunning
+
+    try:
+        return asyncio.run(work())
+    except (ConnectorError, ProtocolError, NotRunning) as error:
+        fail(str(error))
+
+
+async def find_manifest(settings: ObjectStoreSettings, name: str, backup_id: str | None) -> Manifest:
+    """The manifest of `backup_id`, or of the newest backup of `name` in the store."""
+    from connectors.catalogue import list_backups, read_manifest
+    from connectors.errors import BackupError
+    from connectors.object_store import open_store
+
+    async with open_store(settings) as store:
+        if backup_id is not None:
+            return await read_manifest(store, backup_id)
+        entries = [entry for entry in await list_backups(store) if entry.backup_id.startswith(f"{name}-")]
+        for entry in reversed(entries):
+            if entry.manifest is not None:
+                return entry.manifest
+        raise BackupError(
+            f"there is no backup of '{name}' in {store.location()}: isthmus backup create {name}"
+        )
