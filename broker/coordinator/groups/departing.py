@@ -62,8 +62,11 @@ def on_session_deadline(group: Group, member_id: str, now: Instant) -> bool:
         _member_gone(group, now)
         return False
     member = group.members.get(member_id)
-    if member is None or (member.is_waiting and not member.is_new):
-        return False  # its next answer starts the session anew
+    if member is None:
+        return False
+    if member.is_waiting and not member.is_new:
+        group.keep_alive(member, now)
+        return False
     group.remove(member_id)
     _member_gone(group, now)
     return True

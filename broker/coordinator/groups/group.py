@@ -68,6 +68,7 @@ class Group:
 
     __slots__ = (
         "_offered",
+        "assignment_under_way",
         "deadlines",
         "effects",
         "generation",
@@ -102,6 +103,8 @@ class Group:
         self.static_ids: dict[str, str] = {}  # group.instance.id -> member id
         self.pending: set[str] = set()  # ids that were given out (KIP-394) and not yet used
         self.pending_sync: set[str] = set()
+        #: The leader's assignment of this generation is being written; another one would not be handed out.
+        self.assignment_under_way = False
         self.initial_delay: InitialDelay | None = None
         self.member_joined_during_delay = False
         #: None while unknown: nothing may be concluded about what the members read.
@@ -278,6 +281,7 @@ class Group:
     def next_generation(self, now: Instant) -> None:
         """Close the join phase: CompletingRebalance with members, Empty without."""
         self.generation += 1
+        self.assignment_under_way = False
         self.pending_sync.clear()
         if self.members:
             self.protocol = self.select_protocol()

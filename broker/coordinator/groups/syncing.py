@@ -35,7 +35,8 @@ def sync(group: Group, call: SyncCall, waiter: Waiter, now: Instant) -> None:
         return
     group.answer_sync(member, Synced(error=ErrorCode.REBALANCE_IN_PROGRESS))  # a repeated sync
     member.syncing = waiter
-    if member.member_id == group.leader:
+    if member.member_id == group.leader and not group.assignment_under_way:
+        group.assignment_under_way = True
         group.effects.append(
             Store(reason=StoreReason.ASSIGNMENT, image=group.image(assignments=call.assignments))
         )

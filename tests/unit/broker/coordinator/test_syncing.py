@@ -70,6 +70,19 @@ def test_a_round_that_starts_while_the_assignment_is_written_wins() -> None:
     assert all(member.assignment == b"" for member in room.group.members.values())
 
 
+def test_a_leader_that_syncs_twice_gets_the_assignment_that_is_being_written() -> None:
+    room = GroupRoom()
+    leader, b = _completing(room, "a", "b")
+    room.hold_writes = True
+    first = room.sync(leader, assignments={leader: b"1", b: b"2"})
+    second = room.sync(leader, assignments={leader: b"12"})
+    assert first.synced.error is E.REBALANCE_IN_PROGRESS
+    assert len(room.open_writes) == 1
+    room.finish_writes()
+    assert second.synced.assignment == b"1"
+    assert room.sync(b).synced.assignment == b"2"
+
+
 def test_refusals() -> None:
     room = GroupRoom()
     assert room.sync("nobody", 0).synced.error is E.UNKNOWN_MEMBER_ID
