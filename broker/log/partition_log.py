@@ -219,14 +219,16 @@ class Log(LogView):
     ) -> Segment:
         """Put the bytes into the page cache; returns the segment, which must take note of each batch.
 
+        `epochs` are (leader epoch, first offset) of each batch, or of the first where all have one epoch.
         Raises `AppendRefused`.
         """
         try:
-            active = self._room_for(len(view), latest, last_offset, now_ms)
+            active = self._room_for(len(view), latest, epochs[0][1], last_offset, now_ms)
             for epoch, start in epochs:
                 self.epochs.assign(epoch, start)
             active.write(view)
         except OSError as error:
+            self.segments.drop_unused(self._end)
             raise self._refusal(error) from error
         return active
 
@@ -245,7 +247,9 @@ class Log(LogView):
 
     # --- segments
 
-    def _room_for(self, size: int, timestamp: int, last_offset: int, now_ms: int) -> Segment:
+    def _room_for(
+        self, size: int, timestamp: int, first_offset: int, last_offset: int, now_ms: int
+    ) -> Segment:
         """The active segment, a new one where the old is full or old. Raises `AppendRefused`, OSError."""
         if self._closed:
             raise OSError(errno.EBADF, "the log is closed")
@@ -255,19 +259,25 @@ class Log(LogView):
                 f"{self._where}: {size} bytes are above segment.bytes={self._config.segment_bytes}",
             )
         active = self.segments.active
-        return active if active.has_room(size, timestamp, last_offset, now_ms, self._config) else self.roll()
+        if active.has_room(size, timestamp, last_offset, now_ms, self._config):
+            return active
+        return self.roll(first_offset)
 
-    def roll(self) -> Segment:
-        """Close the active segment and go on in a new one that starts at the log end. Raises OSError."""
+    def roll(self, first_offset: int = 0) -> Segment:
+        """Close the active segment and go on in a new one at the log end, or above it at `first_offset`.
+
+        Raises OSError.
+        """
         old = self.segments.active
-        if not old.size and old.base_offset == self._end:
+        base = max(first_offset, self._end)
+        if not old.size and old.base_offset == base:
             return old
         try:
             old.save_indexes(closing=True)
             snapshots.take(self.directory, self.producers, self._end)
         except OSError as error:  # both can be made again from the batches
             log.warning("%s: index or producer snapshot not written: %s", self._where, error)
-        new = self.segments.add(self._end, self._config, self.clock.now_ms())
+        new = self.segments.add(base, self._config, self.clock.now_ms())
         if self._config.segment_jitter_ms > 0:
             new.jitter_ms = random.randrange(self._config.segment_jitter_ms)
         return new

@@ -94,6 +94,14 @@ class SegmentList:
         self._bases.append(base_offset)
         return segment
 
+    def drop_unused(self, log_end: int) -> None:
+        """Take back a segment that was added above the log end, over a hole, and got nothing."""
+        if len(self.items) > 1 and not self.active.size and self.active.base_offset > log_end:
+            segment = self.items.pop()
+            self._bases.pop()
+            segment.release()
+            remove_files([segment.path(kind) for kind in _KINDS])
+
     def drop_first(self, count: int, due_ms: int) -> list[Segment]:
         """Take the oldest `count` segments out of the log; their files go at `due_ms`."""
         gone = self.items[:count]

@@ -1,0 +1,83 @@
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.log.leader_epochs import LeaderEpochs
+
+
+@pytest.fixture
+def epochs(tmp_path: Path) -> LeaderEpochs:
+    made = LeaderEpochs(str(tmp_path / "leader-epoch-checkpoint"))
+    for epoch, start in [(0, 0), (2, 10), (5, 30)]:
+        made.assign(epoch, start)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [(-1, (-1, -1)), (0, (0, 10)), (1, (0, 10)), (2, (2, 30)), (4, (2, 30)), (5, (5, 44)), (6, (-1, -1))],
+)
+def test_end_of_an_epoch(epochs: LeaderEpochs, asked: int, answer: tuple[int, int]) -> None:
+    assert epochs.end_offset(asked, 44) == answer
+
+
+def test_an_epoch_below_all_known_ended_where_the_first_began(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(str(tmp_path / "c"))
+    epochs.assign(7, 100)
+    assert epochs.end_offset(3, 200) == (3, 100)
+    assert epochs.end_offset(7, 200) == (7, 200)
+
+
+def test_unknown_without_entries(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(str(tmp_path / "c"))
+    assert epochs.end_offset(0, 10) == (-1, -1)
+    assert epochs.latest == epochs.epoch_at(0) == -1
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(0, 0), (9, 0), (10, 2), (29, 2), (30, 5), (99, 5)])
+def test_who_wrote_an_offset(epochs: LeaderEpochs, offset: int, epoch: int) -> None:
+    assert epochs.epoch_at(offset) == epoch
+
+
+def test_the_file_is_kafkas_and_is_read_back(tmp_path: Path, epochs: LeaderEpochs) -> None:
+    assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n2 10\n5 30\n"
+    again = LeaderEpochs(str(tmp_path / "leader-epoch-checkpoint"))
+    again.load()
+    assert again.entries() == epochs.entries()
+    assert again.latest == 5
+
+
+def test_truncation_forgets_what_is_not_there_any_more(epochs: LeaderEpochs) -> None:
+    epochs.truncate_end(30)
+    assert epochs.entries() == [(0, 0), (2, 10)]
+    assert epochs.latest == 2
+    epochs.truncate_start(12)
+    assert epochs.entries() == [(2, 12)]
+    epochs.clear()
+    assert epochs.latest == -1
+
+
+def test_a_new_epoch_replaces_what_contradicts_it(epochs: LeaderEpochs) -> None:
+    epochs.assign(3, 20)
+    assert epochs.entries() == [(0, 0), (2, 10), (3, 20)]
+
+
+def test_nothing_changes_when_the_disk_refuses(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(str(tmp_path / "gone" / "c"))
+    with pytest.raises(FileNotFoundError):
+        epochs.assign(1, 0)
+    assert epochs.entries() == []
+    assert epochs.latest == -1
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 50)), max_size=20))
+def test_epochs_and_starts_always_rise(scratch: Path, assigned: list[tuple[int, int]]) -> None:
+    epochs = LeaderEpochs(str(scratch / "c"))
+    for epoch, start in assigned:
+        epochs.note(epoch, start)
+        found = epochs.entries()
+        assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(found))
+        assert epochs.latest == found[-1][0]
