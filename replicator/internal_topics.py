@@ -42,6 +42,7 @@ class InternalTopic:
         self._replication_factor = replication_factor
         self._configs = {**_COMPACT, **(configs or {})}
         self._position = -1
+        self._ensured = False
 
     async def ensure(self) -> None:
         """Creates the topic if it is not there."""
@@ -54,6 +55,12 @@ class InternalTopic:
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
+
+    async def ensure_once(self) -> None:
+        """As `ensure`, but asks only until it has succeeded."""
+        if not self._ensured:
+            await self.ensure()
+            self._ensured = True
 
     async def append(self, rows: Sequence[Row]) -> None:
         """Writes rows in order, with acks=all."""

@@ -29,7 +29,7 @@ class Naming:
         return f"{self.source}{self.separator}{topic}"
 
     def hops(self, topic: str) -> Iterator[str]:
-        """Aliases that the name carries, nearest first. A local `orders.eu` has the hop `orders`, as in MM2."""
+        """Aliases in the name, nearest first. A local `orders.eu` has the hop `orders` (MM2's rule)."""
         while True:
             alias, separator, rest = topic.partition(self.separator)
             if not separator or not rest:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from protocol.client import ClusterClient
@@ -48,38 +48,25 @@ class Entry:
         return TopicPartition(self.ledger.source.topic, self.ledger.source.partition)
 
 
-def rows_of(entry: Entry) -> list[Row]:
-    """The rows to write for an entry: slices that are full now, then the partition's record."""
+def rows_of(entry: Entry) -> tuple[list[Row], int]:
+    """The rows to write for an entry (slices that are full now, then its record), and how many slices it has
+    then. The last run stays out of slices, because it may still grow."""
     runs = entry.ledger.runs
+    sealed = max(len(runs) - 1, 0) // RUNS_PER_SLICE
     rows: list[Row] = []
-    entry.sealed = min(entry.sealed, max(len(runs) - 1, 0) // RUNS_PER_SLICE)
-    while len(runs) > (entry.sealed + 1) * RUNS_PER_SLICE:  # the last run may still grow
-        first = entry.sealed * RUNS_PER_SLICE
-        rows.append(
-            (_slice_key(entry.ledger, entry.sealed), runs.part(first, first + RUNS_PER_SLICE).encode())
-        )
-        entry.sealed += 1
-    head = PartitionLedger(
-        entry.ledger.source,
-        entry.ledger.target,
-        runs.part(entry.sealed * RUNS_PER_SLICE),
-        entry.ledger.gaps,
-        entry.ledger.records,
-        entry.ledger.bytes,
-        entry.ledger.batches,
-        entry.ledger.digest,
-    )
+    for index in range(min(entry.sealed, sealed), sealed):
+        part = runs.part(index * RUNS_PER_SLICE, (index + 1) * RUNS_PER_SLICE)
+        rows.append((_slice_key(entry.ledger, index), part.encode()))
     value = {
-        "ledger": head.to_json(),
+        "ledger": replace(entry.ledger, runs=runs.part(sealed * RUNS_PER_SLICE)).to_json(),
         "producer": list(entry.producer) if entry.producer else None,
         "epoch": entry.epoch,
-        "sealed": entry.sealed,
+        "sealed": sealed,
     }
-    tp = entry.tp
-    rows.append(
-        (f"partition/{tp.topic}/{tp.partition}".encode(), json.dumps(value, separators=(",", ":")).encode())
-    )
-    return rows
+    topic, partition = entry.tp
+    key = f"partition/{topic}/{partition}".encode()
+    rows.append((key, json.dumps(value, separators=(",", ":")).encode()))
+    return rows, sealed
 
 
 def _slice_key(ledger: PartitionLedger, index: int) -> bytes:
@@ -163,7 +150,15 @@ class ProgressStore:
 
     async def save(self, entries: Iterable[Entry]) -> None:
         """Stores entries; returns once acknowledged."""
-        await self._topic.append([row for entry in entries for row in rows_of(entry)])
+        rows: list[Row] = []
+        slices: list[tuple[Entry, int]] = []
+        for entry in entries:
+            new, sealed = rows_of(entry)
+            rows += new
+            slices.append((entry, sealed))
+        await self._topic.append(rows)
+        for entry, sealed in slices:
+            entry.sealed = sealed
 
     async def save_started(self) -> None:
         """Notes that the first start is over: partitions without progress are new ones from now on."""

@@ -28,7 +28,8 @@ class Chunk:
     """Whole batches of one partition, in offset order.
 
     `first_offset` is the position asked for: the first batch may begin before it (then its earlier records
-    are not wanted). `next_offset` is the position behind the chunk.
+    are not wanted). `next_offset` is the position behind the chunk, `last_epoch` the leader epoch of its last
+    batch. Fields that a source does not know are -1.
     """
 
     tp: TopicPartition
@@ -38,6 +39,7 @@ class Chunk:
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
+    last_epoch: int = -1
     aborted: tuple[AbortedTransaction, ...] = field(default=())
 
     @property

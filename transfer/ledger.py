@@ -66,6 +66,10 @@ class Copied(NamedTuple):
     """CRC fields of the source batches, in order."""
     producer: ProducerState | None = None
     """Where a Kafka target's producer stands behind this write; other targets have none."""
+    epoch: int = -1
+    """Leader epoch of the last source batch before `next_source_offset`, if known (KIP-320)."""
+    last_timestamp: int = -1
+    """Greatest record time (ms) of the last batch with data."""
 
 
 @dataclass(slots=True)
@@ -99,12 +103,18 @@ class PartitionLedger:
         self.digest = extend_digest(self.digest, copied.crcs)
 
     def add_gap(self, gap: Gap) -> None:
-        """Books a gap and continues behind it; adjacent gaps with the same reason become one."""
+        """Books a gap; copying continues behind it. Adjacent gaps with the same reason become one."""
         if self.gaps and self.gaps[-1].end == gap.start and self.gaps[-1].reason == gap.reason:
             last = self.gaps.pop()
             gap = Gap(last.start, gap.end, gap.reason, last.at_ms)
         self.gaps.append(gap)
         self.runs.cover_to(gap.end)
+
+    def rewind(self, source_offset: int, reason: str, at_ms: int) -> None:
+        """The source lost or replaced what it had from `source_offset` on: what was copied of it stays at the
+        target, is booked as a gap, and copying goes back to there."""
+        self.gaps.append(Gap(source_offset, self.next_source_offset, reason, at_ms))
+        self.runs.truncate_source(source_offset)
 
     @property
     def missing(self) -> int:

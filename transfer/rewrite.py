@@ -54,6 +54,7 @@ class Outgoing:
     next_source_offset: int
     source_crc: int
     source_size: int
+    source_epoch: int
 
     @property
     def size(self) -> int:
@@ -128,6 +129,7 @@ def _outgoing(chunk: Chunk, pos: int, header: BatchHeader) -> Outgoing | None:
         next_source_offset=header.next_offset,
         source_crc=header.crc,
         source_size=header.size,
+        source_epoch=header.leader_epoch,
     )
 
 
@@ -155,6 +157,7 @@ def _built_again(chunk: Chunk, pos: int, header: BatchHeader) -> Outgoing | None
         next_source_offset=header.next_offset,
         source_crc=header.crc,
         source_size=header.size,
+        source_epoch=header.leader_epoch,
     )
 
 

@@ -21,17 +21,21 @@ from transfer.rewrite import Outgoing, seal
 
 
 class TailMatcher:
-    """Give it the target's tail, then the source's batches in order until `done`."""
+    """Give it the target's tail from `start` on, then the source's batches in order until `done`."""
 
-    def __init__(self, tail: Sequence[memoryview]) -> None:
+    def __init__(self, tail: Sequence[memoryview], start: int = 0) -> None:
         self._tail: list[tuple[memoryview, int, BatchHeader]] = [
-            (buf, pos, header) for buf in tail for pos, header in iter_headers(buf) if not header.is_control
+            (buf, pos, header)
+            for buf in tail
+            for pos, header in iter_headers(buf)
+            if header.base_offset >= start and not header.is_control
         ]
         self._next = 0
         self._runs: list[Run] = []
         self._crcs: list[int] = []
         self._bytes = 0
         self._next_source = -1
+        self._epoch = -1
         self.records = 0
         self.done = not self._tail
 
@@ -56,6 +60,7 @@ class TailMatcher:
         self._crcs.append(out.source_crc)
         self._bytes += out.source_size
         self._next_source = out.next_source_offset
+        self._epoch = out.source_epoch
         self.records += out.record_count
 
     @property
@@ -67,7 +72,8 @@ class TailMatcher:
         """What the ledger lacks; None when nothing was recognised."""
         if not self._runs:
             return None
-        return Copied(tuple(self._runs), self._next_source, self.records, self._bytes, tuple(self._crcs))
+        runs, crcs = tuple(self._runs), tuple(self._crcs)
+        return Copied(runs, self._next_source, self.records, self._bytes, crcs, epoch=self._epoch)
 
 
 def same_records(out: Outgoing, buf: memoryview, pos: int, header: BatchHeader) -> bool:

@@ -29,6 +29,7 @@ class Ticket:
 
     done: asyncio.Future[Copied]
     next_source_offset: int
+    epoch: int = -1
     batches: list[Pending] = field(default_factory=list)
     open: int = 0
 
@@ -37,7 +38,7 @@ class Ticket:
         runs: list[Run] = []
         crcs: list[int] = []
         records = size = 0
-        position = -1
+        position = epoch = timestamp = -1
         for pending in self.batches:
             if pending.base_offset is None:
                 break
@@ -49,9 +50,11 @@ class Ticket:
             records += pending.out.record_count
             size += pending.out.source_size
             position = pending.out.next_source_offset
+            epoch = pending.out.source_epoch
+            timestamp = pending.out.max_timestamp
         if not self.open:
-            position = self.next_source_offset
-        return Copied(tuple(runs), position, records, size, tuple(crcs), producer)
+            position, epoch = self.next_source_offset, self.epoch
+        return Copied(tuple(runs), position, records, size, tuple(crcs), producer, epoch, timestamp)
 
 
 @dataclass(slots=True, eq=False)

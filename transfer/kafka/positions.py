@@ -138,6 +138,7 @@ def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Tr
         high_watermark=data.high_watermark,
         last_stable_offset=data.last_stable_offset,
         log_start_offset=data.log_start_offset,
+        last_epoch=epoch,
         aborted=tuple(
             AbortedTransaction(entry.producer_id, entry.first_offset)
             for entry in data.aborted_transactions or ()

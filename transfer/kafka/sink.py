@@ -93,9 +93,10 @@ class KafkaSink:
                 await self.open(tp, own)
         lane = self._lanes[tp]
         outs, refusal = plan(chunk)
-        ticket = Ticket(asyncio.get_running_loop().create_future(), chunk.next_offset)
+        ticket = Ticket(asyncio.get_running_loop().create_future(), chunk.next_offset, chunk.last_epoch)
         if refusal is not None:
             ticket.next_source_offset = outs[-1].next_source_offset if outs else chunk.first_offset
+            ticket.epoch = outs[-1].source_epoch if outs else -1
         ticket.batches = [Pending(out, ticket) for out in outs]
         lane.offer(ticket)
         if refusal is not None:

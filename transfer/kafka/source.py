@@ -35,14 +35,19 @@ class KafkaSource:
         self._arrived: asyncio.Queue[list[Arrival]] = asyncio.Queue(maxsize=2)
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._stale = asyncio.Event()
+        self._expected: dict[TopicPartition, tuple[bytes, int]] = {}
         self._suspects: dict[TopicPartition, float] = {}
         self._keeper = asyncio.create_task(self._keep_leaders())
 
-    async def open(
-        self, tp: TopicPartition, from_offset: int, *, topic_id: bytes = ZERO_UUID, epoch: int = -1
-    ) -> None:
-        """Starts reading. `epoch` is the leader epoch of the last batch before `from_offset`, if known."""
+    def expect(self, tp: TopicPartition, topic_id: bytes, epoch: int = -1) -> None:
+        """Binds the next `open` of `tp` to a topic id, and to the leader epoch of the last batch before its
+        position (-1: not known)."""
+        self._expected[tp] = (topic_id, epoch)
+
+    async def open(self, tp: TopicPartition, from_offset: int) -> None:
+        """Starts reading; the leader is looked up in the background."""
         await self.close(tp)
+        topic_id, epoch = self._expected.pop(tp, (ZERO_UUID, -1))
         self._readings[tp] = Reading(tp, from_offset, topic_id=topic_id, last_epoch=epoch)
         self._stale.set()
 

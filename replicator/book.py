@@ -1,0 +1,252 @@
+"""The book of a link: per partition its ledger, its state, and what happened to it last.
+
+Owns booking what the engine reports and deciding what follows (a gap, a new start, a longer wait). It must
+not do I/O: the worker asks it what to store and what to start. A gap is booked the moment it is known (I7).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from protocol.types import TopicPartition
+from replicator.metrics import LinkMetrics, PartitionMetrics
+from replicator.progress import Entry
+from transfer.endpoint import Chunk, ClosedError, FaultKind, PositionLostError, SourceFault, TransferError
+from transfer.ledger import Copied, Gap
+
+_log = logging.getLogger("isthmus.replicator")
+
+_AGAIN_SOON_S = 1.0
+
+
+class State(StrEnum):
+    """How a partition stands."""
+
+    OPENING = "opening"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """Stopped by something that is being cured; starts again by itself."""
+    REFUSED = "refused"
+    """The target refuses its next batch; tried again now and then, never skipped."""
+    GONE = "gone"
+    """The source topic is deleted."""
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """One partition of the link."""
+
+    tp: TopicPartition
+    target: TopicPartition
+    metrics: PartitionMetrics
+    entry: Entry | None = None
+    state: State = State.OPENING
+    reason: str = ""
+    not_before: float = 0.0
+    new_producer: bool = False
+    """The next start must not go on with the old producer's sequence numbers."""
+    resume_at: int = -1
+    """Where the source can go on after a fault; the gap up (or back) to there is booked by `settle`."""
+    resume_reason: str = ""
+    high_watermark: int = -1
+
+    @property
+    def lag(self) -> int:
+        """Readable source offsets that are not acknowledged yet, as far as is known."""
+        return max(self.high_watermark - self.entry.ledger.next_source_offset, 0) if self.entry else 0
+
+
+@dataclass(slots=True)
+class Book:
+    """All partitions; the engine's observer."""
+
+    metrics: LinkMetrics
+    retry_refused_s: float
+    changed: Callable[[], None]
+    """Called when something should be started or stored soon."""
+    accounts: dict[TopicPartition, Account] = field(default_factory=dict)
+    dirty: dict[TopicPartition, float] = field(default_factory=dict)
+    """Partitions with progress that is not stored, and since when (monotonic)."""
+    bytes_not_stored: int = 0
+
+    def account(self, tp: TopicPartition, target: TopicPartition) -> Account:
+        """The account of a partition, made on first sight."""
+        found = self.accounts.get(tp)
+        if found is None:
+            found = self.accounts[tp] = Account(tp, target, PartitionMetrics(self.metrics, tp))
+        return found
+
+    # What the engine reports
+
+    def copied(self, tp: TopicPartition, copied: Copied) -> None:
+        """Books an acknowledged write."""
+        account = self.accounts[tp]
+        entry = account.entry
+        if entry is None:
+            return
+        ledger = entry.ledger
+        if copied.runs and copied.runs[0].target < ledger.runs.target_end:
+            self._target_lost(account, copied.runs[0].target)
+        ledger.add(copied)
+        entry.producer = copied.producer or entry.producer
+        entry.epoch = copied.epoch
+        self.metrics.copied(account.metrics, copied)
+        self.bytes_not_stored += copied.bytes
+        self.mark(tp)
+
+    def seen(self, chunk: Chunk) -> None:
+        """Notes how far the source is."""
+        account = self.accounts[chunk.tp]
+        account.high_watermark = max(chunk.last_stable_offset, chunk.high_watermark)
+
+    def fault(self, fault: SourceFault) -> None:
+        """The source stopped a partition."""
+        account = self.accounts[fault.tp]
+        self._stop(account, State.WAITING, f"{fault.kind}: {fault.message}", 0.0)
+        if fault.kind is FaultKind.RETENTION or fault.kind is FaultKind.TRUNCATED:
+            account.resume_at = fault.resume_offset
+            account.resume_reason = fault.kind
+        elif fault.kind is FaultKind.DELETED:
+            account.state = State.GONE
+        elif fault.kind is FaultKind.FAILED:
+            account.not_before = time.monotonic() + self.retry_refused_s
+        _log.warning("%s %s", fault.tp, account.reason)
+
+    def failed(self, tp: TopicPartition, error: TransferError) -> None:
+        """The target stopped a partition."""
+        account = self.accounts[tp]
+        if isinstance(error, ClosedError) and account.state is State.WAITING:
+            return  # closed on purpose
+        if isinstance(error, PositionLostError):
+            account.new_producer = True
+            self._stop(account, State.WAITING, str(error), _AGAIN_SOON_S)
+        else:
+            self._stop(account, State.REFUSED, str(error), self.retry_refused_s)
+        self.metrics.errors.labels(self.metrics.name, "write").inc()
+        _log.error("%s stands still: %s", tp, account.reason)
+
+    def finished(self, tp: TopicPartition) -> None:
+        """A link has no end."""
+
+    # What the worker does
+
+    def settle(self, account: Account) -> None:
+        """Books the gap of a partition that stands still, now that nothing of it is on its way."""
+        entry, resume = account.entry, account.resume_at
+        account.resume_at = -1
+        if entry is None or resume < 0:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        position = entry.ledger.next_source_offset
+        if resume > position:
+            self.gap(account, Gap(position, resume, account.resume_reason, now_ms))
+        elif resume < position:
+            entry.ledger.rewind(resume, account.resume_reason, now_ms)
+            self._count_gap(account, account.resume_reason)
+        entry.epoch = -1
+
+    def gap(self, account: Account, gap: Gap) -> None:
+        """Books a gap, at once everywhere."""
+        if account.entry is not None:
+            account.entry.ledger.add_gap(gap)
+            self._count_gap(account, gap.reason)
+            _log.error("%s: GAP %d..%d (%s)", account.tp, gap.start, gap.end, gap.reason)
+
+    def adopt(self, account: Account, entry: Entry, new_gaps: list[Gap]) -> None:
+        """Takes a partition's opened entry; `new_gaps` are in its ledger already."""
+        account.entry = entry
+        for gap in new_gaps:
+            self._count_gap(account, gap.reason)
+            _log.error("%s: GAP %d..%d (%s)", account.tp, gap.start, gap.end, gap.reason)
+        account.metrics.gap_offsets.set(entry.ledger.missing)
+        self.mark(account.tp)
+
+    def mark(self, tp: TopicPartition) -> None:
+        """The partition has something to store."""
+        self.dirty.setdefault(tp, time.monotonic())
+
+    def take_dirty(self) -> dict[TopicPartition, Entry]:
+        """Entries to store now; they count as stored until `put_back`."""
+        entries = {tp: entry for tp in self.dirty if (entry := self.accounts[tp].entry) is not None}
+        self.dirty.clear()
+        self.bytes_not_stored = 0
+        return entries
+
+    def put_back(self, entries: Iterable[TopicPartition]) -> None:
+        """They could not be stored."""
+        for tp in entries:
+            self.mark(tp)
+
+    def observe(self) -> None:
+        """Brings the gauges up to date."""
+        states = Counter(account.state for account in self.accounts.values())
+        for state in State:
+            self.metrics.partitions.labels(self.metrics.name, state.value).set(states[state])
+        for account in self.accounts.values():
+            account.metrics.lag.set(account.lag)
+        now = time.monotonic()
+        self.metrics.progress_age.set(now - min(self.dirty.values(), default=now))
+
+    @property
+    def gaps(self) -> int:
+        """Gaps in all ledgers."""
+        return sum(len(account.entry.ledger.gaps) for account in self.accounts.values() if account.entry)
+
+    @property
+    def refused(self) -> list[Account]:
+        """Partitions that stand still for a reason that waiting does not cure."""
+        return [account for account in self.accounts.values() if account.state is State.REFUSED]
+
+    def _stop(self, account: Account, state: State, reason: str, pause_s: float) -> None:
+        account.state = state
+        account.reason = reason
+        account.not_before = time.monotonic() + pause_s
+        self.changed()
+
+    def _target_lost(self, account: Account, first: int) -> None:
+        """The target appends before the end of what it had acknowledged: it lost those records."""
+        entry = account.entry
+        if entry is not None:
+            lost = entry.ledger.runs.to_source(first).offset
+            position = entry.ledger.next_source_offset
+            entry.ledger.rewind(lost, "target lost acknowledged records", time.time_ns() // 1_000_000)
+            entry.ledger.runs.cover_to(position)
+            self._count_gap(account, "target lost acknowledged records")
+            _log.error("%s: the target lost source offsets %d..%d", account.tp, lost, position)
+
+    def _count_gap(self, account: Account, reason: str) -> None:
+        self.metrics.gaps.labels(self.metrics.name, reason).inc()
+        if account.entry is not None:
+            account.metrics.gap_offsets.set(account.entry.ledger.missing)
+        self.mark(account.tp)
+        self.changed()
+
+    def to_json(self) -> dict[str, Any]:
+        """Partitions by `topic-n`, for the status."""
+        return {str(tp): _account_json(account) for tp, account in sorted(self.accounts.items())}
+
+
+def _account_json(account: Account) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "target": str(account.target),
+        "state": account.state.value,
+        "reason": account.reason,
+    }
+    if account.entry is not None:
+        ledger = account.entry.ledger
+        row |= {
+            "next_source_offset": ledger.next_source_offset,
+            "target_end": ledger.runs.target_end,
+            "records": ledger.records,
+            "bytes": ledger.bytes,
+            "runs": len(ledger.runs),
+            "gaps": [list(gap) for gap in ledger.gaps],
+            "lag": account.lag,
+        }
+    return row

@@ -1,0 +1,99 @@
+"""What a link writes for MirrorMaker 2's tools: heartbeats, offset syncs, checkpoints.
+
+Owns when which record is written; layouts are in `layouts`. All three are derived from the ledger and are
+never read back by the link. Heartbeats go to both sides, as MM2's pair of herders does: those at the source
+are what the link then carries to the target as `<source>.heartbeats`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from protocol.types import TopicPartition
+from replicator.internal_topics import InternalTopic
+from replicator.layouts import Checkpoint, Heartbeat, OffsetSync
+from replicator.translate import GroupTranslation
+from transfer.ledger import PartitionLedger
+
+
+class Heartbeats:
+    """A record per interval on both sides."""
+
+    def __init__(self, source: str, target: str, at_source: InternalTopic, at_target: InternalTopic) -> None:
+        self._source = source
+        self._target = target
+        self._at_source = at_source
+        self._at_target = at_target
+
+    async def emit(self) -> None:
+        """Writes both; the topics are created when they are not there."""
+        now = time.time_ns() // 1_000_000
+        flows = (
+            (self._at_target, Heartbeat(self._source, self._target, now)),
+            (self._at_source, Heartbeat(self._target, self._source, now)),
+        )
+        for topic, beat in flows:
+            await topic.ensure_once()
+            await topic.append([(beat.key(), beat.value())])
+
+
+class OffsetSyncs:
+    """The newest pair of each partition that moved, and the first one, so that MM2 can take over."""
+
+    def __init__(self, topic: InternalTopic) -> None:
+        self._topic = topic
+        self._emitted: dict[TopicPartition, OffsetSync] = {}
+
+    async def emit(self, ledgers: Mapping[TopicPartition, PartitionLedger]) -> int:
+        """Writes what is new; returns how many records."""
+        new: list[OffsetSync] = []
+        for tp, ledger in ledgers.items():
+            if not len(ledger.runs):
+                continue
+            last = ledger.runs[len(ledger.runs) - 1]
+            step = last.length - 1
+            sync = OffsetSync(tp.topic, tp.partition, last.source + step, last.target + step)
+            before = self._emitted.get(tp)
+            if before is None:
+                first = ledger.runs[0]
+                new.append(OffsetSync(tp.topic, tp.partition, first.source, first.target))
+            elif before == sync:
+                continue
+            new.append(sync)
+        if new:
+            await self._topic.ensure_once()
+            await self._topic.append([(sync.key(), sync.value()) for sync in new])
+            self._emitted.update({TopicPartition(sync.topic, sync.partition): sync for sync in new})
+        return len(new)
+
+
+class Checkpoints:
+    """Positions of groups. At the target they never go back unless the group itself did (MM2's rule)."""
+
+    def __init__(self, topic: InternalTopic) -> None:
+        self._topic = topic
+        self._emitted: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+
+    async def emit(self, translations: Mapping[str, GroupTranslation]) -> int:
+        """Writes what is new; returns how many records."""
+        new: list[Checkpoint] = []
+        for group, translation in translations.items():
+            for tp, position in translation.positions.items():
+                before = self._emitted.get((group, tp))
+                now = (position.committed, position.offset)
+                if before is not None and (before == now or not _moved(before, now)):
+                    continue
+                new.append(Checkpoint(group, tp.topic, tp.partition, *now))
+        if new:
+            await self._topic.ensure_once()
+            await self._topic.append([(point.key(), point.value()) for point in new])
+            for point in new:
+                tp = TopicPartition(point.topic, point.partition)
+                self._emitted[point.group, tp] = (point.upstream, point.downstream)
+        return len(new)
+
+
+def _moved(before: tuple[int, int], now: tuple[int, int]) -> bool:
+    """The group went back at the source, or its position at the target went forward."""
+    return now[0] < before[0] or now[1] > before[1]

@@ -1,0 +1,171 @@
+"""Where a partition's copying begins: from its stored progress, or anew.
+
+Owns the check that progress still belongs to the data on both sides (cluster ids, topic ids, log ranges),
+and what to do when it does not: never a silent hole, never copying again what is there already. `begin` is
+pure; `Opener` asks the clusters and matches the target's tail (`transfer.tail`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+
+from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation
+from protocol.types import TopicPartition
+from replicator.metrics import LinkMetrics
+from replicator.progress import Entry
+from transfer.endpoint import AbortedTransaction, Chunk
+from transfer.kafka.positions import last_batch
+from transfer.ledger import Gap, Lineage, PartitionLedger
+from transfer.offset_map import OffsetMap
+from transfer.rewrite import next_sequence, plan
+from transfer.tail import TailMatcher
+
+_log = logging.getLogger("isthmus.replicator")
+
+_LONGEST_TAIL = 64 << 20
+"""Bytes of the target's tail that are compared; a link stores progress far more often than that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Log ranges now: the source's readable (committed) one, and the target's end."""
+
+    source_first: int
+    source_end: int
+    target_end: int
+
+
+@dataclass(slots=True)
+class Beginning:
+    """An entry to go on with, and the gaps that were found (they are in its ledger)."""
+
+    entry: Entry
+    gaps: list[Gap] = field(default_factory=list)
+
+
+def begin(
+    entry: Entry | None,
+    source: Lineage,
+    target: Lineage,
+    ranges: Ranges,
+    *,
+    at_latest: bool,
+    late: bool,
+) -> Beginning:
+    """Decides from stored progress (`entry`) and today's lineages and ranges.
+
+    `at_latest`: the partition existed at the first start of a link that is to start at the latest record.
+    `late`: the link has been running, so the partition is a new one and is copied from its very beginning.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    if entry is None:
+        start = ranges.source_end if at_latest else ranges.source_first
+        made = Entry(PartitionLedger(source, target, OffsetMap(start, ranges.target_end)))
+        if late and start > 0:
+            return _with_gap(made, Gap(0, start, "retention passed before the first read", now_ms))
+        return Beginning(made)
+    old = entry.ledger
+    if old.source != source:
+        # Nobody can tell how much of the old topic was never copied: the gap is open at its end.
+        reason = f"source topic re-created (was {old.source.topic_id} in cluster {old.source.cluster_id})"
+        gap = Gap(old.next_source_offset, old.next_source_offset, reason, now_ms)
+        runs = OffsetMap(ranges.source_first, ranges.target_end)
+        made = Entry(PartitionLedger(source, target, runs, gaps=[*old.gaps, gap]))
+        return Beginning(made, [gap])
+    if old.target != target:
+        start = max(ranges.source_first, old.runs.source_start)
+        made = Entry(
+            PartitionLedger(source, target, OffsetMap(start, ranges.target_end), gaps=list(old.gaps))
+        )
+        if start > old.runs.source_start:
+            reason = "target topic re-created; gone at the source"
+            made.ledger.gaps.append(Gap(old.runs.source_start, start, reason, now_ms))
+            return Beginning(made, made.ledger.gaps[-1:])
+        return Beginning(made)
+    if ranges.target_end < old.runs.target_end:
+        # The target lost acknowledged records; the source still has them, unless retention passed.
+        old.runs.truncate_source(old.runs.to_source(ranges.target_end).offset)
+        return Beginning(replace(entry, producer=None, epoch=-1))
+    return Beginning(entry)
+
+
+def _with_gap(entry: Entry, gap: Gap) -> Beginning:
+    entry.ledger.gaps.append(gap)
+    return Beginning(entry, [gap])
+
+
+class Opener:
+    """Asks both clusters, then decides with `begin`, then matches the tail."""
+
+    def __init__(self, source: ClusterClient, target: ClusterClient, metrics: LinkMetrics) -> None:
+        self._source = source
+        self._target = target
+        self._metrics = metrics
+
+    async def open(
+        self, entry: Entry | None, source: Lineage, target: Lineage, *, at_latest: bool, late: bool
+    ) -> Beginning:
+        """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""
+        ranges = await self._ranges(_tp(source), _tp(target))
+        beginning = begin(entry, source, target, ranges, at_latest=at_latest, late=late)
+        ledger = beginning.entry.ledger
+        if ranges.target_end > ledger.runs.target_end:
+            await self._match_tail(beginning.entry, ranges)
+        return beginning
+
+    async def _ranges(self, source: TopicPartition, target: TopicPartition) -> Ranges:
+        first = await self._source.list_offsets({source: EARLIEST})
+        last = await self._source.list_offsets({source: LATEST}, isolation=Isolation.READ_COMMITTED)
+        end = await self._target.list_offsets({target: LATEST})
+        return Ranges(first[source].offset, last[source].offset, end[target].offset)
+
+    async def _match_tail(self, entry: Entry, ranges: Ranges) -> None:
+        ledger = entry.ledger
+        tail = await self._tail(_tp(ledger.target), ledger.runs.target_end, ranges.target_end)
+        matcher = TailMatcher(tail, ledger.runs.target_end)
+        position = max(ledger.next_source_offset, ranges.source_first)
+        while not matcher.done and position < ranges.source_end:
+            chunk = await self._chunk(_tp(ledger.source), position)
+            if chunk is None:
+                break
+            outs, refusal = plan(chunk)
+            if not all(matcher.offer(out) for out in outs) or refusal is not None:
+                break
+            position = chunk.next_offset
+        self._metrics.unrecognised.inc(matcher.left_over)
+        copied = matcher.copied()
+        if copied is not None:
+            _log.info("%s: %d records are at the target already", ledger.source, copied.records)
+            self._metrics.recognised.inc(copied.records)
+            ledger.add(copied)
+            entry.epoch = copied.epoch
+            if entry.producer is not None:
+                after = next_sequence(entry.producer.next_sequence, copied.records)
+                entry.producer = entry.producer._replace(next_sequence=after)
+
+    async def _tail(self, tp: TopicPartition, start: int, end: int) -> list[memoryview]:
+        parts: list[memoryview] = []
+        size = 0
+        while start < end and size < _LONGEST_TAIL:
+            fetched = await self._target.fetch(tp, start, max_wait_ms=100)
+            stop, after, _ = last_batch(fetched.records)
+            if not stop:
+                break
+            parts.append(fetched.records[:stop])
+            size += stop
+            start = after
+        return parts
+
+    async def _chunk(self, tp: TopicPartition, position: int) -> Chunk | None:
+        fetched = await self._source.fetch(tp, position, max_wait_ms=100, isolation=Isolation.READ_COMMITTED)
+        stop, after, epoch = last_batch(fetched.records)
+        if not stop:
+            return None
+        aborted = tuple(AbortedTransaction(*entry) for entry in fetched.aborted)
+        return Chunk(tp, fetched.records[:stop], position, after, last_epoch=epoch, aborted=aborted)
+
+
+def _tp(lineage: Lineage) -> TopicPartition:
+    return TopicPartition(lineage.topic, lineage.partition)

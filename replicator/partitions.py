@@ -1,0 +1,157 @@
+"""Bringing partitions of a link up, and up again after trouble.
+
+Owns the way of one partition from "wanted" to "running": let go of what ran before, book the gap that was
+found, open its progress against both clusters, store it, start the engine. One task per partition, so that
+one that cannot start holds up nobody (I10). What is wanted is decided in `discovery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from protocol.client import ClusterClient
+from protocol.errors import ProtocolError
+from protocol.types import TopicPartition, uuid_to_text
+from replicator.book import Account, Book, State
+from replicator.discovery import Wanted
+from replicator.metrics import LinkMetrics
+from replicator.opening import Opener
+from replicator.progress import Entry, ProgressStore
+from transfer.engine import Engine
+from transfer.kafka.sink import KafkaSink
+from transfer.kafka.source import KafkaSource
+from transfer.ledger import Lineage
+
+_log = logging.getLogger("isthmus.replicator")
+
+_AT_A_TIME = 16
+_TRY_AGAIN_S = 1.0
+_TARGET_RECREATED = "the target topic was created again"
+
+
+class Partitions:
+    """Starts and restarts partitions until `close`."""
+
+    def __init__(
+        self,
+        source_client: ClusterClient,
+        target_client: ClusterClient,
+        source: KafkaSource,
+        sink: KafkaSink,
+        engine: Engine,
+        book: Book,
+        store: ProgressStore,
+        metrics: LinkMetrics,
+    ) -> None:
+        self._source_client = source_client
+        self._target_client = target_client
+        self._source = source
+        self._sink = sink
+        self._engine = engine
+        self._book = book
+        self._store = store
+        self._opener = Opener(source_client, target_client, metrics)
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._wanted: dict[str, Wanted] = {}
+        self.stored: dict[TopicPartition, Entry] = {}
+        """Progress read at the start, until its partition is opened."""
+        self.first_start_at_latest = False
+        self.late = False
+        """The link has started before: partitions without progress are new ones."""
+
+    def reconcile(self, wanted: dict[str, Wanted]) -> None:
+        """Starts what is wanted and does not run; restarts what runs into another topic than it should."""
+        self._wanted = wanted
+        for topic in wanted.values():
+            there = topic.target
+            if there is None:
+                continue
+            for number in topic.source.partitions:
+                if number in there.partitions:
+                    tp = TopicPartition(topic.source.name, number)
+                    account = self._book.account(tp, TopicPartition(topic.target_name, number))
+                    self._check_target(account, topic)
+                    if account.state is not State.RUNNING and tp not in self._tasks:
+                        self._start(account)
+
+    def _check_target(self, account: Account, topic: Wanted) -> None:
+        if account.state is not State.RUNNING or account.entry is None or topic.target is None:
+            return
+        if account.entry.ledger.target.topic_id != uuid_to_text(topic.target.topic_id):
+            account.state = State.WAITING
+            account.reason = _TARGET_RECREATED
+
+    def _start(self, account: Account) -> None:
+        task = asyncio.create_task(self._bring_up(account))
+        self._tasks[account.tp] = task
+        task.add_done_callback(lambda _: self._tasks.pop(account.tp, None))
+
+    async def settled(self) -> None:
+        """Waits until no partition is on its way up."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def close(self) -> None:
+        """Ends all attempts."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _bring_up(self, account: Account) -> None:
+        try:
+            await self._let_go(account)
+            await asyncio.sleep(max(account.not_before - time.monotonic(), 0))
+            async with self._slots:
+                await self._open(account)
+        except ProtocolError as error:
+            account.reason = str(error)
+            account.not_before = time.monotonic() + _TRY_AGAIN_S
+            _log.warning("%s cannot start yet: %s", account.tp, error)
+        except ValueError as error:
+            account.reason = str(error)
+            account.not_before = time.monotonic() + self._book.retry_refused_s
+            _log.exception("%s cannot start", account.tp)
+
+    async def _let_go(self, account: Account) -> None:
+        if account.tp in self._engine:
+            if account.reason == _TARGET_RECREATED:
+                await self._sink.close(account.target)
+            await self._engine.stop_partition(account.tp)
+        self._book.settle(account)
+
+    async def _open(self, account: Account) -> None:
+        topic = self._wanted.get(account.tp.topic)
+        if topic is None or topic.target is None:
+            return
+        stored = account.entry or self.stored.get(account.tp)
+        source, target = self._lineages(account, topic)
+        beginning = await self._opener.open(
+            stored, source, target, at_latest=self.first_start_at_latest, late=self.late
+        )
+        entry = beginning.entry
+        if account.new_producer:
+            self._sink.forget_producer()
+            entry.producer = None
+            account.new_producer = False
+        if entry.producer is None:
+            entry.producer = await self._sink.producer()
+        self._book.adopt(account, entry, beginning.gaps)
+        await self._store.save([entry])  # before the first record, so that a killed link finds its tail
+        await self._sink.open(account.target, entry.producer)
+        self._source.expect(account.tp, topic.source.topic_id, entry.epoch)
+        await self._engine.start(account.tp, account.target, entry.ledger.next_source_offset)
+        self.stored.pop(account.tp, None)
+        account.state = State.RUNNING
+        account.reason = ""
+
+    def _lineages(self, account: Account, topic: Wanted) -> tuple[Lineage, Lineage]:
+        assert topic.target is not None
+        source_id, target_id = uuid_to_text(topic.source.topic_id), uuid_to_text(topic.target.topic_id)
+        return (
+            Lineage(self._source_client.cluster_id or "", source_id, *account.tp),
+            Lineage(self._target_client.cluster_id or "", target_id, *account.target),
+        )

@@ -1,0 +1,77 @@
+"""Where a group that read the source continues at the target, from committed offsets and ledgers.
+
+Owns the decision, pure: exact by the offset map in both directions, never past what has been copied (DESIGN
+§4, I4 and I5), with a reason for every partition that cannot be translated. Knows nothing of brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from protocol.types import TopicPartition
+from transfer.ledger import PartitionLedger
+
+
+class Direction(Enum):
+    """Failover goes to the target, failback to the source."""
+
+    TO_TARGET = "to the target"
+    TO_SOURCE = "to the source"
+
+
+class Position(NamedTuple):
+    """A translated position; not `exact`: the group has read more than is copied, and is held back."""
+
+    offset: int
+    exact: bool
+    committed: int
+    """The committed offset it was translated from."""
+
+
+@dataclass(slots=True)
+class GroupTranslation:
+    """Positions by partition of the other cluster, and why the other partitions have none."""
+
+    positions: dict[TopicPartition, Position] = field(default_factory=dict)
+    skipped: dict[TopicPartition, str] = field(default_factory=dict)
+
+
+def translate_group(
+    committed: Mapping[TopicPartition, int],
+    ledgers: Mapping[TopicPartition, PartitionLedger],
+    direction: Direction = Direction.TO_TARGET,
+    topic_ids: Mapping[str, str] | None = None,
+) -> GroupTranslation:
+    """Translates committed offsets of one group.
+
+    `ledgers` are keyed by source partition (see `read_ledgers`). `topic_ids` (topic to id as text) are those
+    of the cluster where the offsets were committed: a ledger of another lineage is not used.
+    """
+    backwards = direction is Direction.TO_SOURCE
+    by_partition = {_target(ledger): ledger for ledger in ledgers.values()} if backwards else ledgers
+    result = GroupTranslation()
+    for tp, offset in committed.items():
+        ledger = by_partition.get(tp)
+        if ledger is None:
+            result.skipped[tp] = "this link does not copy the partition"
+            continue
+        here = ledger.target if backwards else ledger.source
+        if topic_ids is not None and topic_ids.get(tp.topic, here.topic_id) != here.topic_id:
+            result.skipped[tp] = "the topic was created again; its new records are not in the ledger yet"
+            continue
+        if offset < 0:
+            result.skipped[tp] = "no valid offset is committed"
+            continue
+        there = ledger.source if backwards else ledger.target
+        found = ledger.runs.to_source(offset) if backwards else ledger.runs.to_target(offset)
+        result.positions[TopicPartition(there.topic, there.partition)] = Position(
+            found.offset, found.exact, offset
+        )
+    return result
+
+
+def _target(ledger: PartitionLedger) -> TopicPartition:
+    return TopicPartition(ledger.target.topic, ledger.target.partition)

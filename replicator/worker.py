@@ -1,0 +1,361 @@
+"""One link as a process part: connects both clusters and runs everything until told to stop.
+
+Owns start, the periodic jobs, and an orderly end. What is copied is decided in `discovery`, how a partition
+starts in `partitions`, moving is `transfer`'s. Exit codes: 0 all copied so far without a gap, 1 the link
+could not go on, 3 it ended but gaps or refused partitions are on record (also from earlier runs).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from protocol.client import ClusterClient, WrongClusterError
+from protocol.errors import ProtocolError
+from protocol.types import TopicPartition
+from replicator.book import Book
+from replicator.discovery import Found, discover
+from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
+from replicator.filters import NameFilter, TopicFilter
+from replicator.group_sync import GroupSync
+from replicator.internal_topics import InternalTopic
+from replicator.metrics import LinkMetrics
+from replicator.naming import HEARTBEATS, Naming
+from replicator.partitions import Partitions
+from replicator.progress import ProgressStore
+from replicator.settings import LinkSettings
+from replicator.target_topics import TargetTopics
+from transfer.engine import Engine
+from transfer.kafka.fetcher import FetchSettings
+from transfer.kafka.sink import KafkaSink, ProduceSettings
+from transfer.kafka.source import KafkaSource
+from transfer.ledger import PartitionLedger
+
+_log = logging.getLogger("isthmus.replicator")
+
+EXIT_OK, EXIT_FAILED, EXIT_DIFFERENCES = 0, 1, 3
+
+_CONNECT_AGAIN_S = 1.0
+_LAST_SAVE_S = 5.0
+
+
+async def run_link(
+    settings: LinkSettings, stop: asyncio.Event, registry: CollectorRegistry, status: LinkStatus | None = None
+) -> int:
+    """Runs the link until `stop` is set; the exit code says how it ended."""
+    status = status or LinkStatus(settings.name)
+    async with AsyncExitStack() as stack:
+        clients = await _connected(settings, stop, stack, status)
+        if clients is None:
+            return EXIT_OK
+        link = Link(settings, *clients, LinkMetrics(settings.name, registry))
+        status.link = link
+        return await link.run(stop)
+
+
+class LinkStatus:
+    """What others may look at while a link runs; `to_json` at any time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = "connecting"
+        self.problem = ""
+        self.link: Link | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Link, topics, partitions, groups."""
+        if self.link is None:
+            return {"link": self.name, "state": self.state, "problem": self.problem}
+        return self.link.to_json()
+
+
+async def _connected(
+    settings: LinkSettings, stop: asyncio.Event, stack: AsyncExitStack, status: LinkStatus
+) -> tuple[ClusterClient, ClusterClient] | None:
+    """Both clients, however long that takes; None when told to stop before."""
+    clients = []
+    for end in (settings.source, settings.target):
+        while True:
+            client = ClusterClient(end.bootstrap, client_id=f"isthmus-link-{settings.name}")
+            opening = asyncio.ensure_future(client.__aenter__())
+            stopping = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not opening.done():
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+                return None
+            error = opening.exception()
+            if error is None:
+                stack.push_async_exit(client)
+                clients.append(client)
+                break
+            if not isinstance(error, ProtocolError):
+                raise error
+            status.problem = f"{end.alias} cannot be reached: {error}"
+            _log.warning("%s: %s", settings.name, status.problem)
+            if await _set_within(stop, _CONNECT_AGAIN_S):
+                return None
+    return clients[0], clients[1]
+
+
+class Link:
+    """The running parts of one link."""
+
+    def __init__(
+        self, settings: LinkSettings, source: ClusterClient, target: ClusterClient, metrics: LinkMetrics
+    ) -> None:
+        self._settings = settings
+        self._source_client = source
+        self._target_client = target
+        self._metrics = metrics
+        self._naming = Naming(
+            settings.source.alias, settings.target.alias, settings.separator, settings.naming == "identity"
+        )
+        self._filter = TopicFilter(
+            self._naming,
+            settings.topics,
+            settings.topics_exclude,
+            heartbeats=settings.heartbeats_replication,
+        )
+        flow = settings.flow
+        self._source = KafkaSource(
+            source,
+            FetchSettings(
+                max_bytes=flow.fetch_max_bytes,
+                partition_max_bytes=flow.fetch_partition_max_bytes,
+                max_wait_ms=flow.fetch_max_wait_ms,
+                connections_per_broker=flow.fetch_connections_per_broker,
+            ),
+        )
+        self._sink = KafkaSink(target, ProduceSettings(request_bytes=flow.produce_request_bytes))
+        self._poke = asyncio.Event()
+        self._book = Book(metrics, settings.retry_refused_s, self._poke.set)
+        self._engine = Engine(
+            self._source,
+            self._sink,
+            self._book,
+            max_bytes=flow.max_bytes_in_flight,
+            partition_bytes=flow.partition_bytes_in_flight,
+        )
+        self._store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
+        self._partitions = Partitions(
+            source, target, self._source, self._sink, self._engine, self._book, self._store, metrics
+        )
+        self._topics = TargetTopics(
+            source,
+            target,
+            exclude=settings.config_properties_exclude,
+            replication_factor=settings.replication_factor,
+        )
+        self._groups = GroupSync(
+            source,
+            target,
+            NameFilter(settings.groups, settings.groups_exclude),
+            self.ledgers,
+            write=settings.sync_group_offsets,
+        )
+        self._found = Found()
+        self._state = "starting"
+        self._problems: dict[str, str] = {}
+
+    def ledgers(self) -> Mapping[TopicPartition, PartitionLedger]:
+        """Ledgers of all opened partitions by source partition."""
+        return {tp: account.entry.ledger for tp, account in self._book.accounts.items() if account.entry}
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Until `stop`, or until something breaks that waiting does not cure."""
+        jobs = [asyncio.create_task(self._start_and_discover())]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            jobs += self._periodic()
+            await asyncio.wait({stopping, *jobs}, return_when=asyncio.FIRST_COMPLETED)
+            broken = next((job.exception() for job in jobs if job.done() and not job.cancelled()), None)
+            return await self._end(jobs, broken)
+        finally:
+            for task in (stopping, *jobs):
+                task.cancel()
+            await asyncio.gather(stopping, *jobs, return_exceptions=True)
+            await self._partitions.close()
+            await self._source.aclose()
+            await self._sink.aclose()
+
+    async def _end(self, jobs: list[asyncio.Task[None]], broken: BaseException | None) -> int:
+        self._state = "stopping"
+        self._engine.stop()
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        drained = await self._engine.drain(self._settings.drain_s)
+        try:
+            async with asyncio.timeout(_LAST_SAVE_S):
+                await self._save()
+        except (ProtocolError, TimeoutError) as error:
+            _log.warning("progress could not be stored at the end: %s", error)
+        if broken is not None:
+            _log.error("the link cannot go on: %r", broken, exc_info=broken)
+            return EXIT_FAILED
+        if not drained:
+            _log.warning("what was on its way was given up; the next start finds out what arrived")
+        return EXIT_DIFFERENCES if self._book.gaps or self._book.refused else EXIT_OK
+
+    def _periodic(self) -> list[asyncio.Task[None]]:
+        on = self._settings
+        jobs: list[tuple[bool, str, float, Callable[[], Awaitable[object]]]] = [
+            (on.sync_topic_configs, "topic settings", on.sync_topic_configs_interval_s, self._sync_settings),
+            (True, "groups", on.sync_group_offsets_interval_s, self._groups.once),
+            (on.emit_checkpoints, "checkpoints", on.emit_checkpoints_interval_s, self._checkpoints()),
+            (on.emit_offset_syncs, "offset syncs", on.emit_offset_syncs_interval_s, self._offset_syncs()),
+            (on.emit_heartbeats, "heartbeats", on.emit_heartbeats_interval_s, self._heartbeats()),
+        ]
+        running = [
+            asyncio.create_task(self._every(what, interval, job))
+            for wanted, what, interval, job in jobs
+            if wanted
+        ]
+        return [
+            *running,
+            asyncio.create_task(self._store_progress()),
+            asyncio.create_task(self._engine.run()),
+        ]
+
+    async def _start_and_discover(self) -> None:
+        await self._until_done("progress", self._load)
+        self._state = "running"
+        settings = self._settings
+        await self._until_done("topics", self._discover)
+        if not self._partitions.late:
+            await self._partitions.settled()
+            await self._until_done("progress", self._store.save_started)
+            self._partitions.late = True
+            self._partitions.first_start_at_latest = False
+        await self._every("topics", settings.refresh_topics_interval_s, self._discover, self._poke)
+
+    async def _load(self) -> None:
+        progress = await self._store.load()
+        self._partitions.stored = progress.entries()
+        self._partitions.late = progress.started
+        self._partitions.first_start_at_latest = self._settings.start == "latest" and not progress.started
+
+    async def _discover(self) -> None:
+        source = await self._source_client.metadata(None)
+        target = await self._target_client.metadata(None)
+        found = discover(source.topics, target.topics, self._filter, self._naming)
+        if await self._topics.ensure(found.wanted.values()):
+            target = await self._target_client.metadata(None)
+            found = discover(source.topics, target.topics, self._filter, self._naming)
+        self._found = found
+        self._partitions.reconcile(found.wanted)
+
+    async def _sync_settings(self) -> None:
+        await self._topics.sync_settings(list(self._found.wanted.values()))
+
+    def _checkpoints(self) -> Callable[[], Awaitable[object]]:
+        topic = self._internal(self._target_client, self._naming.checkpoints)
+        emitter = Checkpoints(topic)
+        return lambda: emitter.emit(self._groups.translations)
+
+    def _offset_syncs(self) -> Callable[[], Awaitable[object]]:
+        at_source = self._settings.offset_syncs_topic_location == "source"
+        client = self._source_client if at_source else self._target_client
+        emitter = OffsetSyncs(self._internal(client, self._naming.offset_syncs(at_source=at_source)))
+        return lambda: emitter.emit(self.ledgers())
+
+    def _heartbeats(self) -> Callable[[], Awaitable[object]]:
+        return Heartbeats(
+            self._settings.source.alias,
+            self._settings.target.alias,
+            self._internal(self._source_client, HEARTBEATS),
+            self._internal(self._target_client, HEARTBEATS),
+        ).emit
+
+    def _internal(self, client: ClusterClient, name: str) -> InternalTopic:
+        return InternalTopic(client, name, replication_factor=self._settings.internal_replication_factor)
+
+    async def _store_progress(self) -> None:
+        """Stores what was acknowledged, twice a second or every so many bytes, whichever comes first."""
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while True:
+            await asyncio.sleep(min(self._settings.progress_interval_s, 0.1))
+            due = loop.time() - last >= self._settings.progress_interval_s
+            if not due and self._book.bytes_not_stored < self._settings.progress_bytes:
+                continue
+            last = loop.time()
+            await self._attempt("progress", self._save)
+            self._book.observe()
+
+    async def _save(self) -> None:
+        entries = self._book.take_dirty()
+        if entries:
+            try:
+                await self._store.save(entries.values())
+            except BaseException:
+                self._book.put_back(entries)
+                raise
+
+    async def _until_done(self, what: str, job: Callable[[], Awaitable[object]]) -> None:
+        while not await self._attempt(what, job):  # noqa: ASYNC110 (nobody could set an event)
+            await asyncio.sleep(_CONNECT_AGAIN_S)
+
+    async def _every(
+        self,
+        what: str,
+        interval_s: float,
+        job: Callable[[], Awaitable[object]],
+        poke: asyncio.Event | None = None,
+    ) -> None:
+        never = asyncio.Event()
+        while True:
+            await _set_within(poke or never, interval_s)
+            if poke is not None:
+                poke.clear()
+            await self._attempt(what, job)
+
+    async def _attempt(self, what: str, job: Callable[[], Awaitable[object]]) -> bool:
+        """Whether the job went through. What a cluster could not do now is tried again by the caller."""
+        try:
+            await job()
+        except WrongClusterError:
+            raise
+        except ProtocolError as error:
+            if self._problems.get(what) != str(error):
+                _log.warning("%s: %s: %s", self._settings.name, what, error)
+            self._problems[what] = str(error)
+            self._metrics.errors.labels(self._settings.name, what).inc()
+            return False
+        self._problems.pop(what, None)
+        return True
+
+    def to_json(self) -> dict[str, Any]:
+        """The link's status."""
+        return {
+            "link": self._settings.name,
+            "state": self._state,
+            "source_cluster": self._source_client.cluster_id,
+            "target_cluster": self._target_client.cluster_id,
+            "problems": {**self._problems, **self._topics.problems},
+            "topics": sorted(self._found.wanted),
+            "topics_not_copied": self._found.refused,
+            "partitions": self._book.to_json(),
+            "groups": {
+                name: {"reason": standing.reason, "partitions": standing.partitions}
+                for name, standing in sorted(self._groups.standings.items())
+            },
+            "gaps": self._book.gaps,
+            "bytes_in_flight": self._engine.bytes_in_flight,
+        }
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
