@@ -77,6 +77,7 @@ class MetadataCache:
         self._names: dict[bytes, str] = {}
         self._waiters: set[asyncio.Future[None]] = set()
         self._listeners: list[Callable[[], None]] = []
+        self._deletion_listeners: list[Callable[[list[tuple[str, int]]], None]] = []
 
     # -- look-up
 
@@ -144,16 +145,20 @@ class MetadataCache:
         for state in request.ungrouped_partition_states:
             deleted += self._update_topic(state.topic_name, ZERO_UUID, [state])
         self._changed()
+        if deleted:
+            for callback in self._deletion_listeners:
+                callback(deleted)
         return deleted
 
     def _update_topic(
         self, name: str, topic_id: bytes, states: Iterable[UpdateMetadataPartitionState]
     ) -> list[tuple[str, int]]:
         topic = self.topics.get(name)
+        deleted: list[tuple[str, int]] = []
         if topic is not None and topic.topic_id != topic_id:
+            deleted += ((name, index) for index in topic.partitions)
             self._forget(topic)  # deleted and created again while nobody told us
             topic = None
-        deleted = []
         for state in states:
             if state.leader == LEADER_DURING_DELETE:
                 deleted.append((name, state.partition_index))
@@ -185,6 +190,10 @@ class MetadataCache:
     def on_change(self, callback: Callable[[], None]) -> None:
         """`callback()` runs after every change."""
         self._listeners.append(callback)
+
+    def on_deletion(self, callback: Callable[[list[tuple[str, int]]], None]) -> None:
+        """`callback(partitions)` runs when partitions are gone, also when their topic was made anew."""
+        self._deletion_listeners.append(callback)
 
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Whether `condition()` became true within the timeout; looked at after every change."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from isthmus.logs import log_to_stderr
+from isthmus.output import USAGE, fail, say
 
 
 def broker(
@@ -47,3 +51,41 @@ def broker(
 
     Example: isthmus broker --embedded-zookeeper --listener PLAINTEXT://127.0.0.1:9092 --data build/broker
     """
+    from broker.config import ConfigError, load
+    from broker.config.given import gather
+    from broker.process import STAND_ALONE, Options, run
+
+    levels = logging.getLevelNamesMapping()
+    if log_level.upper() not in levels:
+        fail(f"--log-level {log_level}: write debug, info, warning or error", USAGE)
+    log_to_stderr(levels[log_level.upper()])
+    try:
+        given = gather(
+            defaults=STAND_ALONE if embedded_zookeeper else {},
+            file=config,
+            options={
+                "log.dirs": ("--data", None if data is None else str(data / "log")),
+                "listeners": ("--listener", ",".join(listener or ()) or None),
+                "advertised.listeners": (
+                    "--advertised-listener",
+                    ",".join(advertised_listener or ()) or None,
+                ),
+                "zookeeper.connect": ("--zookeeper", zookeeper),
+                "broker.id": ("--id", None if id_ is None else str(id_)),
+                "broker.rack": ("--rack", rack),
+            },
+            assignments=set_ or (),
+        )
+        if embedded_zookeeper and data is None:
+            raise ConfigError(["--embedded-zookeeper: needs --data, where ZooKeeper keeps its files"])
+        if embedded_zookeeper and given.properties.get("zookeeper.connect"):
+            raise ConfigError(["--embedded-zookeeper: leave zookeeper.connect out, or use that ZooKeeper"])
+        settings = load(given.properties, given.origins)
+    except ConfigError as error:
+        fail("\nisthmus: ".join(error.errors), USAGE)
+    options = Options(
+        embedded_zookeeper=data / "zookeeper" if embedded_zookeeper and data else None,
+        zookeeper_port=zookeeper_port,
+        metrics_port=metrics_port,
+    )
+    raise typer.Exit(run(settings, options, say))

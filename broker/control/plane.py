@@ -1,0 +1,153 @@
+"""The parts of a broker that live on its ZooKeeper session, in the order in which they come and go.
+
+`open` gives what must be known before the log is opened: cluster id, broker id, topic settings. `join`
+makes the broker visible once it listens. Must not know connections of clients, logs or processes.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from collections.abc import Iterable
+from typing import Self
+
+from broker.clock import Clock
+from broker.config import BrokerConfig, Endpoint
+from broker.control import identity
+from broker.control.config_store import ConfigStore
+from broker.control.controller import Controller
+from broker.control.controller_store import ControllerMoved, ControllerStore
+from broker.control.metadata_cache import MetadataCache
+from broker.control.nodes import BrokerNode, ProducerIdBlock
+from broker.control.producer_id_blocks import claim_block
+from broker.control.registration import AlreadyRegistered, Registration
+from broker.control.topic_admin import TopicAdmin
+from broker.control.zookeeper import SessionEvent, SessionExpired, ZooKeeper
+from protocol.client import Connection
+from protocol.errors import ProtocolError
+from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
+
+_log = logging.getLogger("isthmus.broker")
+_TELL_EVERY_S = 10.0
+
+
+class ControlPlane:
+    """`failed` is done, with the reason, when this broker can not go on."""
+
+    def __init__(self, zookeeper: ZooKeeper, config: BrokerConfig, cluster_id: str, clock: Clock) -> None:
+        self.zookeeper = zookeeper
+        self.config = config
+        self.metadata = MetadataCache(cluster_id, config.broker_id)
+        self.configs = ConfigStore(zookeeper, config, clock)
+        self.topics = TopicAdmin(zookeeper, config, self.configs, self.metadata)
+        self.failed: asyncio.Future[AlreadyRegistered] = asyncio.get_running_loop().create_future()
+        self.controller = Controller(
+            zookeeper,
+            ControllerStore(zookeeper, config.broker_id, clock),
+            config.broker_id,
+            listener=config.inter_broker_listener,
+            socket_timeout_s=config.controller_socket_timeout_ms / 1000,
+            unclean=lambda topic: self.configs.effective(topic).unclean_leader_election_enable,
+        )
+        self._clock = clock
+        self._registration: Registration | None = None
+
+    @classmethod
+    async def open(cls, config: BrokerConfig, clock: Clock, *, known_broker_id: int | None) -> Self:
+        """Connect. `known_broker_id` is what the data directory says of an earlier run.
+
+        Raises ZooKeeperUnavailable.
+        """
+        assert config.zookeeper_connect is not None
+        zookeeper = await ZooKeeper.connect(
+            config.zookeeper_connect,
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            wait_ms=config.zookeeper_wait_ms,
+        )
+        try:
+            await identity.prepare_tree(zookeeper)
+            cluster_id = await identity.cluster_id(zookeeper)
+            if config.broker_id < 0:
+                number = known_broker_id
+                if number is None:
+                    number = await identity.next_broker_id(zookeeper, config)
+                config = dataclasses.replace(config, broker_id=number)
+            plane = cls(zookeeper, config, cluster_id, clock)
+            await plane.configs.start()
+        except BaseException:
+            await zookeeper.close()
+            raise
+        zookeeper.on_session(_log_session)
+        return plane
+
+    async def load_settings(self, topics: Iterable[str]) -> None:
+        """Read the settings of topics whose logs are about to be opened."""
+        await self.configs.load_missing(topics)
+
+    async def claim_producer_ids(self) -> ProducerIdBlock:
+        return await claim_block(self.zookeeper, self.config.broker_id)
+
+    async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Register, run for controller, and wait until the controller has told us about ourselves.
+
+        Raises AlreadyRegistered.
+        """
+        self._registration = Registration(
+            self.zookeeper,
+            self.config.broker_id,
+            BrokerNode(endpoints, self.config.broker_rack),
+            self._clock,
+            self.config.zookeeper_session_timeout_ms,
+        )
+        self._registration.on_epoch(functools.partial(setattr, self.metadata, "broker_epoch"))
+        self._registration.on_lost(self._lost)
+        await self._registration.register()
+        self.controller.start()
+        number = self.config.broker_id
+        while not await self.metadata.wait_until(lambda: number in self.metadata.brokers, _TELL_EVERY_S):
+            _log.warning("broker %d is registered and waits for a controller", number)
+
+    async def hand_over(self, timeout_s: float) -> None:
+        """Ask the controller to move leadership away from this broker (controlled shutdown)."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self.controller.active:
+                    await self.controller.leave(self.config.broker_id)
+                else:
+                    await self._ask_to_leave()
+        except (ControllerMoved, ProtocolError, OSError, TimeoutError) as error:
+            _log.warning("leadership is not handed over before stopping: %r", error)
+
+    async def _ask_to_leave(self) -> None:
+        address = self.metadata.endpoint(self.metadata.controller_id, self.config.inter_broker_listener)
+        if address is None:
+            return
+        connection = await Connection.open(address.host, address.port, client_id="controlled-shutdown")
+        try:
+            await connection.send(
+                ControlledShutdownRequest(
+                    broker_id=self.config.broker_id, broker_epoch=self.metadata.broker_epoch
+                )
+            )
+        finally:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Resign, deregister and end the session."""
+        try:
+            await self.controller.close()
+            if self._registration is not None:
+                await self._registration.deregister()
+            await self.configs.close()
+        except SessionExpired:
+            pass  # nothing of ours is left in ZooKeeper
+        finally:
+            await self.zookeeper.close()
+
+    def _lost(self, error: AlreadyRegistered) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+
+def _log_session(event: SessionEvent) -> None:
+    _log.warning("ZooKeeper: %s", event.value)
