@@ -1,0 +1,74 @@
+"""A real Apache Kafka beside ours, for interop tests.
+
+The script `kafka.sh` is found through the environment variable ISTHMUS_INTEROP (a folder; default:
+`../shared/interop` beside this repository). Without script, Java or jars the test is skipped, and says so.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def _script() -> Path:
+    script = Path(os.environ.get("ISTHMUS_INTEROP", _ROOT.parent / "shared" / "interop")) / "kafka.sh"
+    if not script.is_file():
+        pytest.skip(f"no {script}: set ISTHMUS_INTEROP to the folder that has kafka.sh")
+    if shutil.which("java") is None:
+        pytest.skip("no java on PATH")
+    home = Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop"))
+    if not (home / "libs").is_dir():
+        pytest.skip(f"no Kafka jars in {home / 'libs'}: run '{script} fetch' once")
+    return script
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+@contextmanager
+def apache_kafka(name: str, *settings: str) -> Iterator[str]:
+    """Bootstrap address of a fresh single broker (`settings`: `key=value`). Removed at the end."""
+    script = _script()
+    port, controller_port = _free_ports()
+    name = f"{name}-{os.getpid()}-{port}"
+    environment = {
+        **os.environ,
+        "INTEROP_CONTROLLER_PORT": str(controller_port),
+        "INTEROP_BROKER_HEAP": os.environ.get("INTEROP_BROKER_HEAP", "-Xms128m -Xmx512m"),
+    }
+    try:
+        subprocess.run(
+            [str(script), "start", name, str(port), *settings],
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+        )
+        yield f"127.0.0.1:{port}"
+    finally:
+        subprocess.run([str(script), "wipe", name], check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+def kafka_tool(*arguments: str, text: str | None = None, timeout: float = 90) -> str:
+    """Output of one of Kafka's tools, given by class name."""
+    done = subprocess.run(
+        [str(_script()), "tool", *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, f"{arguments[0]} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout
