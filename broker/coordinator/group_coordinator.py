@@ -38,6 +38,7 @@ class GroupCoordinator:
         self._runtime = Runtime(clock, settings, self._partition_count)
         self.offsets = OffsetStore(self._runtime, clock, settings)
         self._trouble = ""
+        metadata.on_deletion(self.offsets.on_partitions_deleted)
 
     def _partition_count(self) -> int:
         topic = self._metadata.topic(OFFSETS_TOPIC)
