@@ -1,10 +1,11 @@
 """Fixtures that every test may use: real ZooKeeper, and real broker processes (see tests/support)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
+from tests.support.broker import BrokerProcess, Cluster
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
 
 
@@ -20,3 +21,31 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embed
 def zookeeper(zookeeper_server: EmbeddedZooKeeper) -> str:
     """`host:port/chroot` of a ZooKeeper tree that is empty and belongs to this test."""
     return fresh_chroot(zookeeper_server)
+
+
+@pytest.fixture(scope="module")
+def broker(
+    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """A cluster of one running broker, shared by the tests of a module: use topics of your own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), fresh_chroot(zookeeper_server), 1)
+    process.start()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Cluster]]:
+    """`cluster(3)` starts brokers 1 to 3; `cluster(0)` gives an empty cluster to add brokers to."""
+    made: list[Cluster] = []
+
+    def make(brokers: int) -> Cluster:
+        new = Cluster(tmp_path_factory.mktemp("cluster"), zookeeper)
+        made.append(new)
+        for number in range(1, brokers + 1):
+            new.add(number)
+        return new.start()
+
+    yield make
+    for each in made:
+        each.close()
