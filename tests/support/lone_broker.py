@@ -1,8 +1,8 @@
 """A real broker in the test's own process, without ZooKeeper: real log, real sockets, real handlers.
 
-What the controller would tell it, `LoneTopics` does: it gives topics ids, leads all partitions itself and tells
-the replica table and the metadata cache by the same requests that a controller sends. For tests of handlers and
-for benchmarks of the data path; tests of control use real ZooKeeper (see `tests.support.broker`).
+What the controller would tell it, `LoneTopics` does: it gives topics ids, leads all partitions itself and
+tells the replica table and the metadata cache by the same requests that a controller sends. For tests of
+handlers; tests of control use real ZooKeeper (see `tests.support.broker`).
 """
 
 from __future__ import annotations

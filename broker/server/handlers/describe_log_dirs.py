@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35, KIP-113, KIP-827): which replicas live in which data directory, and how big they are.
+"""DescribeLogDirs (key 35, KIP-113, KIP-827): which replicas each data directory holds, and how big they are.
 
 Null topics mean all of them. Future replicas (moving between directories) do not exist here. Offset lag is 0
 for a replica that leads.
