@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log import checkpoints
@@ -14,6 +14,7 @@ partitions = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=20))
 def test_offsets_survive(scratch: Path, offsets: dict[TopicPartition, int]) -> None:
     path = str(scratch / "recovery-point-offset-checkpoint")

@@ -2,7 +2,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log.leader_epochs import LeaderEpochs
@@ -73,6 +73,7 @@ def test_nothing_changes_when_the_disk_refuses(tmp_path: Path) -> None:
     assert epochs.latest == -1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 50)), max_size=20))
 def test_epochs_and_starts_always_rise(scratch: Path, assigned: list[tuple[int, int]]) -> None:
     epochs = LeaderEpochs(str(scratch / "c"))

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log.offset_index import OffsetIndex
@@ -37,6 +37,7 @@ def test_floor_position_is_the_last_start_not_behind(taken: list[tuple[int, int]
     assert build(entries).floor_position(asked) == max([p for _, p in entries if p <= asked], default=0)
 
 
+@settings(deadline=None)
 @given(taken=steps, cut=st.integers(0, 100_000))
 def test_survives_the_file_and_truncation(scratch: Path, taken: list[tuple[int, int]], cut: int) -> None:
     path = str(scratch / "x.index")

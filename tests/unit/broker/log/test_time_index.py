@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log.time_index import TimeIndex, read_last
@@ -40,6 +40,7 @@ def test_last_is_the_largest_timestamp_and_its_first_batch(found: list[tuple[int
     assert index.last() == (expected[0], -expected[1])
 
 
+@settings(deadline=None)
 @given(found=batches, cut=st.integers(BASE, BASE + 300))
 def test_survives_the_file_and_truncation(scratch: Path, found: list[tuple[int, int]], cut: int) -> None:
     path = str(scratch / "x.timeindex")
