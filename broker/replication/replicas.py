@@ -145,17 +145,20 @@ class ReplicaManager:
         """The partition object for this topic id, made or replaced where needed."""
         key = (topic, state.partition_index)
         partition = self._partitions.get(key)
-        if partition is not None and topic_id not in (ZERO_UUID, partition.topic_id):
+        if partition is not None and topic_id in (ZERO_UUID, partition.topic_id):
+            return partition
+        if partition is not None and partition.topic_id != ZERO_UUID:
             logger.warning("%s was re-created with another topic id, its old replica is set aside", partition)
             self._forget(partition)
-            self._logs.set_aside(partition.topic_partition)
             partition = None
+        # Sets a directory with another id aside, and gives one without an id this one.
+        log = self._logs.get_or_create(TopicPartition(*key), topic_id, self._topic_config(topic))
         if partition is None:
-            log = self._logs.get_or_create(TopicPartition(*key), topic_id, self._topic_config(topic))
             partition = Partition(topic, topic_id, state.partition_index, self.broker_id, log)
             self._partitions[key] = partition
-            if topic_id != ZERO_UUID:
-                self._topics.setdefault(topic_id, (topic, set()))[1].add(state.partition_index)
+        partition.topic_id = topic_id
+        if topic_id != ZERO_UUID:
+            self._topics.setdefault(topic_id, (topic, set()))[1].add(state.partition_index)
         return partition
 
     # -- StopReplica
