@@ -22,7 +22,7 @@ from connectors.partition_runs import PartitionRun, PartitionRuns
 from connectors.settings import BackupSettings, Progress, Report, quiet
 from connectors.topic_facts import TopicFacts, describe_topics, ranges
 from protocol.client import ClusterClient
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, uuid_from_text
 from transfer.kafka.source import KafkaSource
 from transfer.ledger import Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap
@@ -111,16 +111,20 @@ class _Backup:
                 asyncio.TaskGroup() as tasks,
             ):
                 for run in self._runs.values():
-                    tasks.create_task(self._partition(runs, run, gate))
+                    tasks.create_task(self._partition(source, runs, run, gate))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
         finally:
             await source.aclose()
             await self._sink.aclose()
 
-    async def _partition(self, runs: PartitionRuns, run: PartitionRun, gate: asyncio.Semaphore) -> None:
+    async def _partition(
+        self, source: KafkaSource, runs: PartitionRuns, run: PartitionRun, gate: asyncio.Semaphore
+    ) -> None:
         async with gate:
             self._sink.begin(run.source, run.end)
+            if run.ledger.source.topic_id:
+                source.expect(run.source, uuid_from_text(run.ledger.source.topic_id))
             await runs.run(run)
             result = self._results[run.source] = await self._sink.finish(run.source)
             run.ledger.gaps.extend(result.damaged)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 
 from connectors.avro_format import read_rows, rows_to_batches
@@ -96,7 +96,7 @@ class BackupSource:
             fault = SourceFault(tp, FaultKind.FAILED, position, position, str(error))
             await self._arrived.put((reading, fault))
 
-    async def chunks(self, tp: TopicPartition, from_offset: int) -> AsyncIterator[Chunk]:
+    async def chunks(self, tp: TopicPartition, from_offset: int) -> AsyncGenerator[Chunk, None]:
         """The partition's chunks from `from_offset` on; the last one ends at the backup's end."""
         partition = self._manifest.partition(tp)
         end = partition.end_offset

@@ -1,0 +1,153 @@
+"""Lanes: what of one partition pair can be compared, fixed before anything is read. Pure.
+
+Owns the cut. With a ledger only the range that it covers and that both logs still hold is compared; what lies
+before has expired on a side, what lies behind is not copied yet. Neither is ever called lost. Ranges are cut
+into splits, each with the runs and gaps it needs, so that a task knows expected offsets by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from protocol.types import TopicPartition
+from transfer.ledger import Gap, PartitionLedger
+from transfer.offset_map import OffsetMap
+
+
+class Ends(NamedTuple):
+    """First offset, and the offset behind the last committed record."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One partition of one pair of topics."""
+
+    number: int
+    source: TopicPartition
+    target: TopicPartition
+    source_range: Ends
+    target_range: Ends
+    runs: OffsetMap | None
+    """None: there is no record of offsets, content decides."""
+    gaps: tuple[Gap, ...] = ()
+    expired_source: int = 0
+    expired_target: int = 0
+    divergent: int = 0
+    pending_source: int = 0
+    pending_target: int = 0
+    source_trimmed: bool = False
+    target_trimmed: bool = False
+    """Whether the log has lost its head: what is missing there may have expired."""
+    compacted: bool = False
+    with_timestamp: bool = True
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gap_offsets(self) -> int:
+        start, end = self.source_range
+        return sum(max(min(gap.end, end) - max(gap.start, start), 0) for gap in self.gaps)
+
+
+def with_ledger(
+    number: int, target: TopicPartition, ledger: PartitionLedger, source_ends: Ends, target_ends: Ends
+) -> Lane:
+    """The lane of a partition whose copying is on record."""
+    runs = ledger.runs
+    cut = min(runs.source_end, source_ends.end)
+    start = max(runs.source_start, source_ends.start)
+    target_start = max(runs.target_start, target_ends.start)
+    if start > runs.source_start:
+        target_start = max(target_start, runs.to_target(start).offset)
+    by_target = runs.to_source(target_ends.start).offset if target_ends.start > runs.target_start else start
+    expired_target = runs.between(start, max(by_target, start)).records
+    start = min(max(start, by_target), max(cut, start))
+    target_cut = runs.target_end if cut == runs.source_end else runs.to_target(cut).offset
+    notes = []
+    if source_ends.end < runs.source_end:
+        notes.append(f"the source ends at {source_ends.end}, {runs.source_end} were copied: it was truncated")
+    if target_ends.end < runs.target_end:
+        notes.append(
+            f"the target ends at {target_ends.end}, {runs.target_end} were written: it was truncated"
+        )
+    source = TopicPartition(ledger.source.topic, ledger.source.partition)
+    return Lane(
+        number,
+        source,
+        target,
+        Ends(start, max(cut, start)),
+        Ends(target_start, max(min(target_cut, target_ends.end), target_start)),
+        runs,
+        gaps=tuple(ledger.gaps),
+        expired_source=runs.between(runs.source_start, min(source_ends.start, runs.source_end)).records,
+        expired_target=expired_target,
+        divergent=runs.between(cut, runs.source_end).records,
+        pending_source=max(source_ends.end - runs.source_end, 0),
+        pending_target=max(target_ends.end - runs.target_end, 0),
+        notes=tuple(notes),
+    )
+
+
+def without_ledger(
+    number: int, source: TopicPartition, target: TopicPartition, source_ends: Ends, target_ends: Ends
+) -> Lane:
+    """The lane of a partition that is aligned by content."""
+    return Lane(
+        number,
+        source,
+        target,
+        source_ends,
+        target_ends,
+        None,
+        source_trimmed=source_ends.start > 0,
+        target_trimmed=target_ends.start > 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one task reads: offsets `start ≤ offset < end` of one side of a lane."""
+
+    number: int
+    lane: int
+    side: int
+    """0 = source, 1 = target."""
+    tp: TopicPartition
+    start: int
+    end: int
+    with_timestamp: bool = True
+    runs: bytes = b""
+    """The encoded map of this range; empty without one."""
+    gaps: tuple[tuple[int, int], ...] = field(default=())
+
+
+def split_lane(
+    lane: Lane, first_number: int, source_cuts: Sequence[int], target_cuts: Sequence[int]
+) -> list[Split]:
+    """Splits of both sides. The cuts are where ranges may be divided: ascending, any offsets."""
+    splits: list[Split] = []
+    for side, tp, ends, cuts in (
+        (0, lane.source, lane.source_range, source_cuts),
+        (1, lane.target, lane.target_range, target_cuts),
+    ):
+        inner = [cut for cut in cuts if ends.start < cut < ends.end]
+        for start, end in pairwise([ends.start, *inner, ends.end]):
+            if start >= end:
+                continue
+            runs = lane.runs.between(start, end).encode() if side == 0 and lane.runs is not None else b""
+            gaps = tuple((g.start, g.end) for g in lane.gaps if side == 0 and g.start < end and g.end > start)
+            number = first_number + len(splits)
+            splits.append(Split(number, lane.number, side, tp, start, end, lane.with_timestamp, runs, gaps))
+    return splits
+
+
+def even_cuts(ends: Ends, at_most: int) -> list[int]:
+    """Cuts that divide a range into equal parts of at most `at_most` offsets."""
+    length = ends.end - ends.start
+    parts = max(-(-length // at_most), 1)
+    return [ends.start + length * part // parts for part in range(1, parts)]

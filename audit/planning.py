@@ -1,0 +1,149 @@
+"""The plan of an audit: every partition pair as a lane, every lane as splits, everything unknown named.
+
+Owns putting the two sides and the ledgers together. A topic that was created again is another lineage, and
+records of different lineages are never compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from audit.lanes import Ends, Lane, Split, even_cuts, split_lane, with_ledger, without_ledger
+from audit.settings import AuditSettings, SameOffsets
+from audit.sides import SideView, TopicView
+from protocol.types import TopicPartition
+from transfer.ledger import Lineage, PartitionLedger
+from transfer.offset_map import OffsetMap, Run
+
+Ledgers = Mapping[TopicPartition, PartitionLedger]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What will be compared, and what cannot be."""
+
+    lanes: list[Lane] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+    topic_ids: dict[tuple[int, str], str] = field(default_factory=dict)
+    """By side and topic: reading stops when another topic takes the name."""
+    incomplete: list[str] = field(default_factory=list)
+    missing_topics: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+async def make_plan(
+    settings: AuditSettings, source: SideView, target: SideView, ledgers: Ledgers | None
+) -> Plan:
+    """`ledgers` by source partition; None when content decides or offsets are the same."""
+    plan = Plan()
+    sources, targets = await asyncio.gather(
+        source.topics({pair.source for pair in settings.topics}),
+        target.topics({pair.target for pair in settings.topics}),
+    )
+    for pair in settings.topics:
+        missing = [
+            f"{name} does not exist in {side}"
+            for side, name, found in (
+                (settings.source, pair.source, sources),
+                (settings.target, pair.target, targets),
+            )
+            if name not in found
+        ]
+        plan.missing_topics += missing
+        if not missing:
+            here, there = sources[pair.source], targets[pair.target]
+            await _Pair(plan, settings, source, target, here, there, ledgers).plan_lanes()
+    return plan
+
+
+@dataclass(slots=True)
+class _Pair:
+    """One pair of topics that exist."""
+
+    plan: Plan
+    settings: AuditSettings
+    source_side: SideView
+    target_side: SideView
+    source: TopicView
+    target: TopicView
+    ledgers: Ledgers | None
+
+    async def plan_lanes(self) -> None:
+        plan, source, target = self.plan, self.source, self.target
+        plan.topic_ids[0, source.name] = source.topic_id
+        plan.topic_ids[1, target.name] = target.topic_id
+        append_time = source.append_time or target.append_time
+        compacted = "compact" in source.cleanup_policy or "compact" in target.cleanup_policy
+        if append_time:
+            plan.notes.append(f"{target.name}: a side stamps append time, timestamps are not compared")
+        if compacted:
+            plan.notes.append(f"{target.name}: compacted, records missing on one side are counted apart")
+        if source.partitions != target.partitions:
+            plan.incomplete.append(
+                f"{source.name} has {len(source.partitions)} partitions, "
+                f"{target.name} has {len(target.partitions)}: only common ones are compared"
+            )
+        common = [index for index in source.partitions if index in target.partitions]
+        for made in await asyncio.gather(*map(self._lane, common)):
+            if isinstance(made, str):
+                plan.incomplete.append(made)
+            else:
+                number = len(plan.lanes)
+                self._add(replace(made, number=number, with_timestamp=not append_time, compacted=compacted))
+
+    def _add(self, lane: Lane) -> None:
+        index, at_most = lane.source.partition, self.settings.split_records
+        self.plan.lanes.append(lane)
+        self.plan.splits += split_lane(
+            lane,
+            len(self.plan.splits),
+            self.source.cuts.get(index) or even_cuts(lane.source_range, at_most),
+            self.target.cuts.get(index) or even_cuts(lane.target_range, at_most),
+        )
+
+    async def _lane(self, index: int) -> Lane | str:
+        """The lane of one partition, or why it cannot be compared."""
+        tp, to = TopicPartition(self.source.name, index), TopicPartition(self.target.name, index)
+        ledger = self.ledgers.get(tp) if self.ledgers is not None else None
+        if self.ledgers is not None and ledger is None:
+            return f"{tp}: there is no ledger of it"
+        if ledger is not None and (problem := self._other_lineage(ledger)):
+            return f"{tp}: {problem}"
+        source_ends, target_ends = await asyncio.gather(
+            self.source_side.ends(tp, ledger.runs.source_end if ledger is not None else 0),
+            self.target_side.ends(to, ledger.runs.target_end if ledger is not None else 0),
+        )
+        if isinstance(source_ends, str):
+            return f"{tp} of {self.settings.source}: not readable: {source_ends}"
+        if isinstance(target_ends, str):
+            return f"{to} of {self.settings.target}: not readable: {target_ends}"
+        if isinstance(self.settings.alignment, SameOffsets):
+            ledger = _same(tp, to, source_ends, target_ends)
+        if ledger is None:
+            return without_ledger(0, tp, to, source_ends, target_ends)
+        return with_ledger(0, to, ledger, source_ends, target_ends)
+
+    def _other_lineage(self, ledger: PartitionLedger) -> str:
+        return _changed(ledger.source, self.source) or _changed(ledger.target, self.target)
+
+
+def _changed(recorded: Lineage, topic: TopicView) -> str:
+    if not recorded.topic_id or not topic.topic_id or recorded.topic_id == topic.topic_id:
+        return ""
+    return (
+        f"{topic.name} was created again: its id is {topic.topic_id}, the ledger is about {recorded.topic_id}"
+    )
+
+
+def _same(
+    source: TopicPartition, target: TopicPartition, source_ends: Ends, target_ends: Ends
+) -> PartitionLedger:
+    """The ledger of two sides that number records alike: one run, up to the end that both have."""
+    start = min(source_ends.start, target_ends.start)
+    end = min(source_ends.end, target_ends.end)
+    runs = OffsetMap(start, start)
+    if end > start:
+        runs.append(Run(start, start, end - start))
+    return PartitionLedger(Lineage("", "", *source), Lineage("", "", *target), runs)

@@ -1,0 +1,125 @@
+"""One Spark session for audits: small, quiet, and gone when it is closed.
+
+Owns starting and stopping the engine. Spark's own output goes to a file, whose end is part of the error when
+the engine does not start. The JVM ends when this process does, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from audit.errors import AuditError
+from audit.settings import SparkSettings
+
+_JAVA_MIN = "17"
+
+
+@contextmanager
+def spark_session(settings: SparkSettings | None = None) -> Iterator[Any]:
+    """A session for any number of audits, one after the other. Raises AuditError."""
+    settings = settings or SparkSettings()
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise AuditError(f"the audit needs Java {_JAVA_MIN} or later: none on PATH, and JAVA_HOME is not set")
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-audit-")))
+        log = scratch / "spark.log"
+        stack.enter_context(_python_of_workers())
+        with log.open("ab") as output:
+            try:
+                session, gateway = _start(settings, scratch, output)
+            except Exception as error:  # whatever kept the engine from starting: say what it wrote
+                tail = log.read_text(errors="replace")[-2000:].strip()
+                raise AuditError(f"Spark did not start: {error}\n{tail}") from error
+        try:
+            yield session
+        finally:
+            _stop(session, gateway)
+
+
+def _start(settings: SparkSettings, scratch: Path, output: Any) -> tuple[Any, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pyspark warns of the versions of pandas that it was not tested with
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        conf = SparkConf(loadDefaults=False).setMaster(settings.master).setAppName("isthmus audit")
+        for key, value in _configuration(settings, scratch).items():
+            conf.set(key, value)
+        gateway = launch_gateway(  # type: ignore[no-untyped-call]
+            conf, {"stdout": output, "stderr": subprocess.STDOUT}
+        )
+        try:
+            context = SparkContext(conf=conf, gateway=gateway)
+        except BaseException:
+            _end(gateway)
+            raise
+        context.setLogLevel("ERROR")
+        return SparkSession(context), gateway
+
+
+def _configuration(settings: SparkSettings, scratch: Path) -> dict[str, str]:
+    return {
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": f"{settings.java_options} -Djava.io.tmpdir={scratch}",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.sql.session.timeZone": "UTC",
+        **settings.extra,
+    }
+
+
+def _stop(session: Any, gateway: Any) -> None:
+    try:
+        session.stop()
+    finally:
+        _end(gateway)
+
+
+def _end(gateway: Any) -> None:
+    """Ends the JVM and forgets it, so that the next session starts its own."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    gateway.shutdown()
+    process = gateway.proc
+    if process is None:
+        return
+    process.stdin.close()  # the JVM ends when this pipe does
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _python_of_workers() -> Iterator[None]:
+    """Workers run the interpreter that runs us; Spark reads this from the environment only."""
+    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, sys.executable))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
