@@ -294,6 +294,7 @@ def _look_at(order: Order, answer: "asyncio.Future[Any]") -> None:
     response = answer.result()
     codes = {response.error_code}
     codes |= {item.error_code for item in getattr(response, "partition_errors", ())}
+    codes |= {item.error_code for topic in getattr(response, "topics", ()) for item in topic.partition_errors}
     refused = sorted(ErrorCode(code).name for code in codes - {0})
     if refused:
         kind = type(order.request).__name__

@@ -50,7 +50,12 @@ async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) 
         return LeaderAndIsrResponse(error_code=refusal)
     if request.type == FULL:
         _set_strays_aside(broker, request)
-    return broker.replicas.apply_leader_and_isr(request)
+    response = broker.replicas.apply_leader_and_isr(request)
+    response.partition_errors = []  # versions before 5 had them here, and by topic name
+    for topic in response.topics:
+        for error in topic.partition_errors:
+            error.topic_name = ""
+    return response
 
 
 @handles(UpdateMetadataRequest, min=7, max=8, notes="between brokers")
