@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Codec timings beside kio and kafka-python, in the same run: `python bench/codec.py [--rounds 7] [--json]`.
 
-Every row is the best of several rounds, in microseconds. All three get the same bytes to parse and the same values to
-write (their objects come out of their own parsers), and the written bytes are compared first. Building the
-objects is not part of a row.
+Every row is the best of several rounds, in microseconds. All three get the same bytes to parse and the same
+values to write (their objects come out of their own parsers), and the written bytes are compared first.
+Building the objects is not part of a row.
 """
 
 import argparse

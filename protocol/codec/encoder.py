@@ -55,7 +55,7 @@ class _EncoderWriter:
         }
         self.level = 0
         self.run: list[tuple[str, str, str]] = []
-        """Values of fixed size that wait to be packed: expression ("": zero byte), layout code, field path."""
+        """Values of fixed size that wait to be packed: expression ("": a zero), layout code, field path."""
         self.tag_functions: list[tuple[str, Shape]] = []
         with source.block("def encode(o0, out, segments):"):
             self.struct(message, "o0")
