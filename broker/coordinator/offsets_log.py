@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from broker.log.errors import AppendRefused, LogError, NotCached
+from broker.log.incoming import Origin
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch
 
@@ -73,7 +74,7 @@ class OffsetsLog:
         batch = memoryview(bytearray(build_batch(records, codec=self._codec)))
         self._check_leader()
         try:
-            return self._partition.append(batch, all_replicas=True).last_offset
+            return self._partition.append(batch, all_replicas=True, origin=Origin.COORDINATOR).last_offset
         except AppendRefused as refused:
             raise KafkaError(refused.code, f"{self}: {refused.message}") from refused
         except LogError as error:
