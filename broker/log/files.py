@@ -105,6 +105,16 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
         raise
 
 
+def sync_file(path: str) -> None:
+    """fdatasync of a file that is not open here; a file that does not exist needs none."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+
 def write_tail(path: str, data: bytes, position: int) -> int:
     """Make the file hold `data` from `position` on and nothing behind it; returns its new size."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -17,7 +17,7 @@ from broker.log.errors import CorruptLog
 from broker.log.files import remove_files
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.producer_state import ProducerStates
-from broker.log.segment import Segment
+from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from broker.log.txn_index import truncate_aborted
 
 log = logging.getLogger("isthmus.broker.log")
@@ -75,7 +75,9 @@ def load_log(
     epochs.truncate_end(end_offset)
     epochs.truncate_start(start_offset)
     producers = ProducerStates(where, producer_expiration_ms)
-    snapshots.rebuild(directory, producers, segments, end_offset, now_ms, repair=not clean)
+    snapshots.rebuild(
+        directory, producers, segments, end_offset, now_ms, repair_from=None if clean else recovery_point
+    )
     return LoadedLog(
         segments,
         producers,
@@ -131,8 +133,9 @@ def _recover(where: str, segments: list[Segment], epochs: LeaderEpochs, recovery
     while at < len(segments):
         segment = segments[at]
         at += 1
+        next_base = segments[at].base_offset if at < len(segments) else None
         next_offset, cut = _recover_segment(
-            segment, epochs, max(next_offset, segment.base_offset), recovery_point, closed=at < len(segments)
+            segment, epochs, max(next_offset, segment.base_offset), recovery_point, next_base
         )
         if not cut:
             continue
@@ -151,10 +154,11 @@ def _recover(where: str, segments: list[Segment], epochs: LeaderEpochs, recovery
 
 
 def _recover_segment(
-    segment: Segment, epochs: LeaderEpochs, next_offset: int, recovery_point: int, *, closed: bool
+    segment: Segment, epochs: LeaderEpochs, next_offset: int, recovery_point: int, next_base: int | None
 ) -> tuple[int, int]:
     """(next offset, bytes cut) after checking the part of the segment at and above the recovery point."""
     on_disk = segment.size
+    highest = segment.base_offset + MAX_RELATIVE_OFFSET if next_base is None else next_base - 1
     start = 0
     try:
         if segment.base_offset < recovery_point:
@@ -166,7 +170,7 @@ def _recover_segment(
         start = 0
         next_offset = segment.base_offset
         segment.rewind(0, next_offset)
-    for _, header, _ in scan.sound_batches(segment.file, start, on_disk, next_offset):
+    for _, header, _ in scan.sound_batches(segment.file, start, on_disk, next_offset, highest):
         segment.note(header.last_offset, header.max_timestamp, header.size)
         epochs.note(header.leader_epoch, header.base_offset)
         next_offset = header.next_offset
@@ -174,7 +178,7 @@ def _recover_segment(
     if cut:
         segment.file.truncate(segment.size)
         truncate_aborted(segment.path("txnindex"), next_offset)
-    segment.save_indexes(closing=closed)
+    segment.save_indexes(closing=next_base is not None)
     return next_offset, cut
 
 

@@ -20,6 +20,7 @@ from broker.clock import Clock
 from broker.log import retention, snapshots
 from broker.log.config import LogConfig
 from broker.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed
+from broker.log.files import sync_directory
 from broker.log.incoming import AppendRules, Batches, Origin, check_batches, ordinary_batch, read_batches
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.loading import load_log
@@ -285,7 +286,7 @@ class Log(LogView):
     # --- deleting
 
     def truncate_to(self, offset: int) -> None:
-        """Make the log end at `offset` (a follower drops what its leader does not have). Raises OSError."""
+        """Make the log end at `offset`, or before the batch that reaches over it. Raises OSError."""
         if offset >= self._end:
             return
         with self._flush_lock:
@@ -293,7 +294,7 @@ class Log(LogView):
             if offset <= self.segments.start:
                 self.segments.replace_all(offset, self._config, self.clock.now_ms())
             else:
-                self.segments.truncate(offset)
+                offset = self.segments.truncate(offset)
             self._set_end(offset)
 
     def truncate_fully(self, offset: int) -> None:
@@ -311,7 +312,7 @@ class Log(LogView):
         self.epochs.truncate_end(offset)
         self.epochs.truncate_start(self.start_offset)
         now_ms = self.clock.now_ms()
-        snapshots.rebuild(self.directory, self.producers, self.segments.items, offset, now_ms, repair=False)
+        snapshots.rebuild(self.directory, self.producers, self.segments.items, offset, now_ms)
         self.high_watermark = self._high_watermark
 
     def delete_before(self, offset: int) -> int:
@@ -367,8 +368,8 @@ class Log(LogView):
                 return
             active = self.segments.active
             for segment in self.segments.from_offset(self.recovery_point):
-                segment.file.sync()
-                segment.save_indexes(closing=segment is not active)
+                segment.sync(closing=segment is not active)
+            sync_directory(self.directory)
             if truncations == self._truncations:
                 self.recovery_point = end
                 self._flushed_ms = self.clock.now_ms()

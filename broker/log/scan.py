@@ -41,9 +41,9 @@ def headers(file: OpenFile, position: int, end: int) -> Iterator[tuple[int, Batc
 
 
 def sound_batches(
-    file: OpenFile, position: int, end: int, next_offset: int
+    file: OpenFile, position: int, end: int, next_offset: int, highest_offset: int
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of each batch whose checksum holds and whose offsets go on from
+    """(position, header, bytes) of each batch whose checksum holds, with offsets that rise from
     `next_offset`.
 
     Stops at the first that is torn, damaged or out of order: from there on the file is worth nothing.
@@ -59,8 +59,10 @@ def sound_batches(
             header = read_header(window, at)
         except DecodeError:
             return
-        if position + header.size > end or header.base_offset < next_offset:
+        if position + header.size > end:
             return
+        if header.base_offset < next_offset or header.last_offset > highest_offset:
+            return  # the checksum does not cover the base offset
         if at + header.size > len(window):
             start, at = position, 0
             window = memoryview(file.read(position, min(max(_WINDOW, header.size), end - position)))

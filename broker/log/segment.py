@@ -14,7 +14,7 @@ from typing import Final
 from broker.log import scan
 from broker.log.config import LogConfig
 from broker.log.errors import CorruptLog, NotCached
-from broker.log.files import OpenFile, remove_files
+from broker.log.files import OpenFile, remove_files, sync_file
 from broker.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY
 from broker.log.offset_index import OffsetIndex
 from broker.log.time_index import ENTRY_SIZE as TIME_ENTRY
@@ -132,6 +132,8 @@ class Segment:
         offsets.saved = times.saved = -1
         since, largest = 0, (NO_TIMESTAMP, self.base_offset)
         for position, header in scan.headers(self.file, 0, self.size):
+            if not self.base_offset <= header.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET:
+                break  # not a batch of this segment; who reads that far will say so
             if header.max_timestamp > largest[0]:
                 largest = (header.max_timestamp, header.last_offset)
             if since > self.index_interval:
@@ -219,10 +221,14 @@ class Segment:
             or len(times.entries) + TIME_ENTRY > self.index_bytes
         )
 
-    def truncate(self, position: int, end_offset: int) -> None:
-        """Cut the file at a batch boundary; `end_offset` is where the log ends now."""
-        self.rewind(position, end_offset)
+    def truncate(self, end_offset: int) -> int:
+        """Cut the file before the batch that reaches `end_offset`; returns the next offset, maybe a lower
+        one.
+        """
+        position = self.find(end_offset)
+        next_offset = self.rewind(position, end_offset)
         self.file.truncate(position)
+        return next_offset
 
     def rewind(self, position: int, end_offset: int) -> int:
         """Take the segment to end at a batch boundary, leaving the file alone; returns the next offset.
@@ -260,6 +266,15 @@ class Segment:
         if position != self.size:
             raise CorruptLog(f"{self.path('log')}: no batch starts at byte {position}")
         return next_offset
+
+    def sync(self, *, closing: bool) -> None:
+        """Get the segment onto the disk. Indexes of one still in use can be made again, they are only
+        saved.
+        """
+        self.file.sync()
+        self.save_indexes(closing=closing)
+        for kind in ("index", "timeindex", "txnindex") if closing else ("txnindex",):
+            sync_file(self.path(kind))
 
     # --- reading
 

@@ -111,8 +111,11 @@ class SegmentList:
             self._condemn(segment, due_ms)
         return gone
 
-    def truncate(self, end_offset: int) -> None:
-        """Remove everything from `end_offset` on. There must be a segment that starts at or below it."""
+    def truncate(self, end_offset: int) -> int:
+        """Remove everything from the batch that reaches `end_offset` on; returns where the log ends now.
+
+        There must be a segment that starts at or below it.
+        """
         keep = max(1, bisect_right(self._bases, end_offset))
         behind = self.items[keep:]
         del self.items[keep:], self._bases[keep:]
@@ -120,8 +123,9 @@ class SegmentList:
             segment.release()
             remove_files([segment.path(kind) for kind in reversed(_KINDS)])
         active = self.active
-        active.truncate(active.find(end_offset), end_offset)
-        truncate_aborted(active.path("txnindex"), end_offset)
+        log_end = active.truncate(end_offset)
+        truncate_aborted(active.path("txnindex"), log_end)
+        return log_end
 
     def replace_all(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
         """Start anew with one empty segment at `base_offset`."""

@@ -53,32 +53,39 @@ def rebuild(
     end_offset: int,
     now_ms: int,
     *,
-    repair: bool,
+    repair_from: int | None = None,
 ) -> None:
     """Bring `producers` to the state at the log end. Snapshots above it, or damaged, are removed.
 
-    `repair` also writes the aborted-transaction indexes again for what is replayed. Raises `CorruptLog`,
-    OSError.
+    After a crash, `repair_from` is the offset from which on nothing beside the batches is trusted: the replay
+    starts there or before, and writes the aborted-transaction indexes again. Raises `CorruptLog`, OSError.
     """
     producers.clear()
-    offset = max(_load_newest(directory, producers, end_offset, now_ms), segments[0].base_offset)
+    trusted = end_offset if repair_from is None else min(repair_from, end_offset)
+    offset = max(_load_newest(directory, producers, trusted, end_offset, now_ms), segments[0].base_offset)
     at = max(0, bisect_right([segment.base_offset for segment in segments], offset) - 1)
     for segment in segments[at:]:
         if offset < end_offset:
-            _replay(segment, max(offset, segment.base_offset), producers, now_ms, repair=repair)
+            _replay(
+                segment, max(offset, segment.base_offset), producers, now_ms, repair=repair_from is not None
+            )
 
 
-def _load_newest(directory: str, producers: ProducerStates, end_offset: int, now_ms: int) -> int:
+def _load_newest(
+    directory: str, producers: ProducerStates, trusted: int, end_offset: int, now_ms: int
+) -> int:
     """Offset of the snapshot that was loaded, 0 for none."""
     for taken_at in reversed(_offsets(directory)):
         path = _path(directory, taken_at)
-        if taken_at <= end_offset:
+        if taken_at > end_offset:
+            remove_files([path])
+        elif taken_at <= trusted:
             try:
                 producers.load_snapshot(decode_snapshot(read_if_exists(path) or b"", path), now_ms)
                 return taken_at
             except CheckpointDamaged as error:
                 log.warning("%s; going on without it", error)
-        remove_files([path])
+                remove_files([path])
     return 0
 
 
