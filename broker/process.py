@@ -25,7 +25,8 @@ from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeep
 from broker.control.java import JavaError
 from broker.control.plane import ControlPlane
 from broker.control.registration import AlreadyRegistered
-from broker.control.zookeeper import ZooKeeperError
+from broker.control.session_file import SessionFile
+from broker.control.zookeeper_types import ZooKeeperError
 from broker.control_metrics import ControlMetrics
 from broker.log import LogDirError, LogManager
 from broker.log.checkpoints import META_PROPERTIES, CheckpointDamaged, read_meta_properties
@@ -171,6 +172,7 @@ class _Process:
             producer_expiration_ms=config.producer_id_expiration_ms,
         )
         try:
+            await plane.replace_session(SessionFile(directories[0]))
             await plane.load_settings(_topics_in(directories))
             await asyncio.to_thread(logs.load, plane.topics.topic_config)
         except BaseException:

@@ -20,13 +20,13 @@ from broker.control.nodes import (
     encode_config,
     encode_config_change,
 )
-from broker.control.zookeeper import (
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import (
     BadVersion,
     NodeExists,
     NoNode,
     SessionEvent,
     SessionExpired,
-    ZooKeeper,
     ZooKeeperError,
 )
 

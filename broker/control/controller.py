@@ -16,7 +16,8 @@ from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
 from broker.control.nodes import TopicNode
 from broker.control.orders import Order, Sender
-from broker.control.zookeeper import SessionEvent, SessionExpired, ZooKeeper
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import SessionEvent, SessionExpired
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica_request import StopReplicaRequest
 from protocol.types import TopicPartition

@@ -24,7 +24,8 @@ from broker.control.nodes import (
     encode_epoch,
 )
 from broker.control.orders import LiveBroker, StoredState
-from broker.control.zookeeper import (
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import (
     BadVersion,
     Check,
     Create,
@@ -34,7 +35,6 @@ from broker.control.zookeeper import (
     NotEmpty,
     Operation,
     Set,
-    ZooKeeper,
 )
 from protocol.types import TopicPartition
 

@@ -3,18 +3,24 @@
 Must not know the data directory: it holds the same facts, and whoever starts the broker compares them.
 """
 
+import asyncio
+
 from broker.config import BrokerConfig
 from broker.control import paths
 from broker.control.nodes import decode_cluster_id, encode_cluster_id
-from broker.control.zookeeper import NodeExists, ZooKeeper
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import NodeExists
 from protocol.types import new_topic_id, uuid_to_text
 
 
 async def prepare_tree(zookeeper: ZooKeeper) -> None:
     """Make the nodes that every cluster has, where they are missing."""
-    for path in paths.PERSISTENT:
-        if not await zookeeper.exists(path):
-            await zookeeper.make_path(path)
+    await asyncio.gather(*(_prepare(zookeeper, path) for path in paths.PERSISTENT))
+
+
+async def _prepare(zookeeper: ZooKeeper, path: str) -> None:
+    if not await zookeeper.exists(path):
+        await zookeeper.make_path(path)
 
 
 async def cluster_id(zookeeper: ZooKeeper) -> str:

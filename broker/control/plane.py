@@ -21,8 +21,10 @@ from broker.control.metadata_cache import MetadataCache
 from broker.control.nodes import BrokerNode, ProducerIdBlock
 from broker.control.producer_id_blocks import claim_block
 from broker.control.registration import AlreadyRegistered, Registration
+from broker.control.session_file import Session, SessionFile
 from broker.control.topic_admin import TopicAdmin
-from broker.control.zookeeper import SessionEvent, SessionExpired, ZooKeeper
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import SessionEvent, SessionExpired
 from protocol.client import Connection
 from protocol.errors import ProtocolError
 from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
@@ -51,6 +53,7 @@ class ControlPlane:
         )
         self._clock = clock
         self._registration: Registration | None = None
+        self._session_file: SessionFile | None = None
 
     @classmethod
     async def open(cls, config: BrokerConfig, clock: Clock, *, known_broker_id: int | None) -> Self:
@@ -83,6 +86,23 @@ class ControlPlane:
     async def load_settings(self, topics: Iterable[str]) -> None:
         """Read the settings of topics whose logs are about to be opened."""
         await self.configs.load_missing(topics)
+
+    async def replace_session(self, file: SessionFile) -> None:
+        """End the session of an earlier run that was killed, and remember ours.
+
+        The caller holds the lock of the directory of the file: the earlier process is dead.
+        """
+        earlier = file.read()
+        if earlier is not None and earlier.session_id != self.zookeeper.session_id:
+            await ZooKeeper.end_session(self.zookeeper.address, *earlier)
+        self._session_file = file
+        self._remember(SessionEvent.RENEWED)
+        self.zookeeper.on_session(self._remember)
+
+    def _remember(self, event: SessionEvent) -> None:
+        if event is SessionEvent.RENEWED and self._session_file is not None:
+            session = Session(self.zookeeper.session_id, self.zookeeper.session_password)
+            self._session_file.write(session)
 
     async def claim_producer_ids(self) -> ProducerIdBlock:
         return await claim_block(self.zookeeper, self.config.broker_id)
@@ -143,6 +163,8 @@ class ControlPlane:
             pass  # nothing of ours is left in ZooKeeper
         finally:
             await self.zookeeper.close()
+            if self._session_file is not None:
+                self._session_file.remove()
 
     def _lost(self, error: AlreadyRegistered) -> None:
         if not self.failed.done():

@@ -5,7 +5,8 @@ Must not know who gets which id out of a block. (Kafka: `ProducerIdManager`.)
 
 from broker.control import paths
 from broker.control.nodes import ProducerIdBlock
-from broker.control.zookeeper import BadVersion, NodeExists, NoNode, ZooKeeper
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import BadVersion, NodeExists, NoNode
 from protocol.errors import ErrorCode, KafkaError
 
 BLOCK_SIZE = 1000

@@ -16,14 +16,8 @@ from collections.abc import Callable
 from broker.clock import Clock
 from broker.control import paths
 from broker.control.nodes import BrokerNode, NodeFormatError
-from broker.control.zookeeper import (
-    Node,
-    NodeExists,
-    NoNode,
-    SessionEvent,
-    SessionExpired,
-    ZooKeeper,
-)
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import Node, NodeExists, NoNode, SessionEvent, SessionExpired
 
 _log = logging.getLogger("isthmus.broker")
 _PAUSE_S = 0.2

@@ -29,15 +29,8 @@ from broker.control.topic_plan import (
     refuse_internal,
 )
 from broker.control.topic_rules import is_internal
-from broker.control.zookeeper import (
-    BadVersion,
-    Create,
-    NodeExists,
-    NoNode,
-    Operation,
-    Set,
-    ZooKeeper,
-)
+from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import BadVersion, Create, NodeExists, NoNode, Operation, Set
 from broker.log import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import new_topic_id

@@ -7,11 +7,11 @@ Must not know Kafka's paths.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -19,43 +19,25 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
+from broker.control.zookeeper_types import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    SessionEvent,
+    SessionExpired,
+    Set,
+    ZooKeeperError,
+    ZooKeeperUnavailable,
+)
+
 _log = logging.getLogger("isthmus.broker")
 _RETRY_PAUSE_S = 0.1
-
-T = TypeVar("T")
-
-
-class ZooKeeperError(Exception):
-    """A ZooKeeper command failed; the message names the path."""
-
-    def __init__(self, message: str, path: str = "") -> None:
-        super().__init__(message)
-        self.path = path
-
-
-class ZooKeeperUnavailable(ZooKeeperError):
-    """No server answered within the connection timeout."""
-
-
-class SessionExpired(ZooKeeperError):
-    """The session is gone, and with it every ephemeral node of ours."""
-
-
-class NodeExists(ZooKeeperError):
-    pass
-
-
-class NoNode(ZooKeeperError):
-    pass
-
-
-class BadVersion(ZooKeeperError):
-    """Somebody else wrote the node since its version was read."""
-
-
-class NotEmpty(ZooKeeperError):
-    pass
-
 
 _ERRORS: dict[type[Exception], type[ZooKeeperError]] = {
     kazoo_errors.NodeExistsError: NodeExists,
@@ -68,46 +50,6 @@ _ERRORS: dict[type[Exception], type[ZooKeeperError]] = {
 _LOST = (kazoo_errors.ConnectionLoss, kazoo_errors.OperationTimeoutError)
 
 
-class SessionEvent(Enum):
-    SUSPENDED = "connection lost, the session may live on"
-    RESUMED = "connected again, same session"
-    EXPIRED = "session lost"
-    RENEWED = "connected again, new session"
-
-
-class Node(NamedTuple):
-    """A node as read. `owner` is the session of an ephemeral node, else 0; `created` its creation zxid."""
-
-    data: bytes
-    version: int
-    owner: int
-    created: int
-    created_ms: int
-
-
-class Create(NamedTuple):
-    path: str
-    data: bytes = b""
-    ephemeral: bool = False
-
-
-class Set(NamedTuple):
-    path: str
-    data: bytes
-    version: int = -1
-
-
-class Delete(NamedTuple):
-    path: str
-    version: int = -1
-
-
-class Check(NamedTuple):
-    path: str
-    version: int
-
-
-Operation = Create | Set | Delete | Check
 Watch = Callable[[], None]
 
 
@@ -127,13 +69,8 @@ class ZooKeeper:
     @classmethod
     async def connect(cls, address: str, *, session_timeout_ms: int, wait_ms: int) -> Self:
         """Open a session, and make the chroot if it is missing. Raises ZooKeeperUnavailable."""
-        quiet = logging.getLogger("isthmus.broker.kazoo")
-        quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
-        forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
         hosts, slash, chroot = address.partition("/")
-        client = KazooClient(
-            hosts=hosts, timeout=session_timeout_ms / 1000, connection_retry=forever, logger=quiet
-        )
+        client = _client(hosts, session_timeout_ms)
         zookeeper = cls(client, asyncio.get_running_loop(), address)
         try:
             await asyncio.to_thread(client.start, wait_ms / 1000)
@@ -145,6 +82,15 @@ class ZooKeeper:
             await zookeeper.make_path("/" + chroot)
             client.chroot = "/" + chroot.rstrip("/")
         return zookeeper
+
+    @staticmethod
+    async def end_session(address: str, session_id: int, password: bytes) -> None:
+        """End a session of an earlier process, so that its ephemeral nodes go at once; best effort."""
+        client = _client(address.partition("/")[0], 2000, (session_id, password))
+        with contextlib.suppress(KazooTimeoutError):
+            await asyncio.to_thread(client.start, 2.0)
+        await asyncio.to_thread(client.stop)
+        await asyncio.to_thread(client.close)
 
     async def close(self) -> None:
         self._closing = True
@@ -158,6 +104,12 @@ class ZooKeeper:
         """Number of the current session, as nodes name their owner; 0 without one."""
         identity = self._client.client_id
         return 0 if identity is None or identity[0] is None else int(identity[0])
+
+    @property
+    def session_password(self) -> bytes:
+        """What proves to ZooKeeper that the session is ours."""
+        identity = self._client.client_id
+        return b"" if identity is None else bytes(identity[1])
 
     @property
     def connected(self) -> bool:
@@ -365,6 +317,19 @@ class ZooKeeper:
             return await future
         except tuple(_ERRORS) as error:
             raise _translated(path, error) from None
+
+
+def _client(hosts: str, session_timeout_ms: int, session: tuple[int, bytes] | None = None) -> Any:
+    quiet = logging.getLogger("isthmus.broker.kazoo")
+    quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
+    forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
+    return KazooClient(
+        hosts=hosts,
+        timeout=session_timeout_ms / 1000,
+        client_id=session,
+        connection_retry=forever,
+        logger=quiet,
+    )
 
 
 @dataclass(frozen=True)
