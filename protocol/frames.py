@@ -13,7 +13,7 @@ from protocol.api import APIS, ApiKey
 from protocol.codec import decode, encode
 from protocol.codec.schema import Request, Response
 from protocol.codec.wire import Malformed, skip_tags
-from protocol.errors import DecodeError, EncodeError
+from protocol.errors import DecodeError, EncodeError, ErrorCode
 from protocol.types import Buffer
 
 R = TypeVar("R", bound=Response)
@@ -22,7 +22,7 @@ _REQUEST = Layout(">hhih")
 _SIZED_REQUEST = Layout(">ihhih")
 _CORRELATION = Layout(">i")
 _SIZED_RESPONSE = Layout(">ii")
-MAX_FRAME = 0x7FFF_FFFF
+_UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 
 class RequestHead(NamedTuple):
@@ -107,7 +107,10 @@ def correlation_id_of(frame: Buffer) -> int:
 
 
 def decode_response(frame: Buffer, request: type[Request[R]], version: int) -> tuple[int, R]:
-    """(correlation id, message) of the answer to a request of this class and version."""
+    """(correlation id, message) of the answer to a request of this class and version.
+
+    A broker that does not know the version of an ApiVersions request answers error 35 in version 0 (KIP-511).
+    """
     buf = frame if type(frame) is memoryview else memoryview(frame)
     correlation_id, pos = correlation_id_of(buf), 4
     if _has_response_tags(request.API_KEY, version):
@@ -115,6 +118,8 @@ def decode_response(frame: Buffer, request: type[Request[R]], version: int) -> t
             pos = skip_tags(buf, pos, len(buf))
         except (Malformed, IndexError) as failure:
             raise DecodeError(f"response header of {request.__name__} v{version}: {failure}") from None
+    if request.API_KEY == ApiKey.API_VERSIONS and bytes(buf[pos : pos + 2]) == _UNSUPPORTED_VERSION:
+        version = 0
     answer: type[Any] = APIS[request.API_KEY].response
     return correlation_id, decode(answer, version, buf, pos)
 

@@ -120,3 +120,9 @@ def _filled_item(field: Field, version: int, flexible: bool, items: int, numbers
         "bytes": f"bytes-{number}".encode(),
         "records": f"records-{number}".encode(),
     }[kind]
+
+
+def sparse(cls: type[Message], version: int) -> Any:
+    """An instance with null wherever the version allows null, and defaults elsewhere."""
+    shape = shape_of(cls, version, is_flexible(cls, version))
+    return cls(**{f.name: None for f in (*shape.plain, *shape.tagged) if is_nullable(f, version)})

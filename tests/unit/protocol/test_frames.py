@@ -154,6 +154,15 @@ class TestHeaders:
         with pytest.raises(DecodeError, match=f"request header: .*{reason}"):
             decode_request_header(bytes.fromhex(text))
 
+    def test_an_answer_to_an_unknown_api_versions_request_is_version_0(self) -> None:
+        """KIP-511: error 35 comes in a body of version 0, whatever was asked."""
+        answer = ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(api_key=18, max_version=3)]
+        )
+        frame = _frame(encode_response(answer, 0, 1))
+        for version in range(5):
+            assert decode_response(frame, ApiVersionsRequest, version) == (1, answer)
+
     def test_broken_responses(self) -> None:
         with pytest.raises(DecodeError, match="response of 3 bytes"):
             decode_response(b"abc", HeartbeatRequest, 4)
