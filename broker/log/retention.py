@@ -7,9 +7,12 @@ segment, and all behind it, alive; `held_by_future` finds that case for the oper
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.log.config import LogConfig
+
+_ORDINARY_SKEW_MS: Final = 3_600_000
+"""Clocks may be off by this much without anybody being told; Kafka's default limit for producers."""
 
 
 class Measured(Protocol):
@@ -61,8 +64,10 @@ def _by_size(segments: Sequence[Measured], below: Sequence[tuple[Measured, int]]
 
 
 def held_by_future(segments: Sequence[Measured], config: LogConfig, now_ms: int) -> Measured | None:
-    """The oldest segment when only a timestamp from the future keeps it from ageing."""
+    """The oldest segment when a timestamp from the future, let in by the topic's settings, keeps it from
+    ageing.
+    """
     if not config.deletes or config.retention_ms < 0 or len(segments) < 2:
         return None
-    first = segments[0]
-    return first if first.largest_timestamp > now_ms + config.message_timestamp_after_max_ms else None
+    ahead = min(config.message_timestamp_after_max_ms, _ORDINARY_SKEW_MS)
+    return segments[0] if segments[0].largest_timestamp > now_ms + ahead else None

@@ -1,0 +1,136 @@
+"""A disk that takes no more: appends are refused, what is there stays, and it works again once there is room.
+
+RLIMIT_FSIZE stands in for the disk: writes above it fail half way, as they do on a full one.
+"""
+
+import logging
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.log import AppendRefused, Log, LogConfig, LogManager, Origin
+from protocol.errors import ErrorCode
+from protocol.types import TopicPartition, new_topic_id
+from tests.support.batches import batch, records_of
+from tests.support.clock import VirtualClock
+
+OpenLog = Callable[..., Log]
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process grows above `size` bytes; the write that tries gets as far as it can."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+
+
+def values(log: Log) -> list[bytes | None]:
+    found, offset = [], 0
+    while offset < log.end_offset:
+        data = log.read_blocking(offset, 100_000)
+        found += [record.value for record in records_of(data.segments)]
+        offset = data.next_offset
+    return found
+
+
+@pytest.mark.parametrize("room", [0, 1, 60, 61, 200])
+def test_a_write_that_gets_only_so_far(
+    open_log: OpenLog, tmp_path: Path, room: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log()
+    log.append(batch([b"x" * 100], producer=(5, 0, 0)), 0)
+    log.high_watermark = 1
+    size = log.size
+    with file_size_limit(size + room):
+        for _ in range(3):
+            with pytest.raises(AppendRefused) as refusal:
+                log.append(batch([b"y" * 500], producer=(5, 0, 1)), 0)
+            assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+            assert str(tmp_path) in refusal.value.message
+        assert (log.end_offset, log.size) == (1, size)
+        assert (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size == size
+        assert values(log) == [b"x" * 100]
+    assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "one line, not one for each"
+    assert log.append(batch([b"y" * 500], producer=(5, 0, 1)), 0).base_offset == 1, (
+        "the sequence is not used up"
+    )
+    again = open_log()
+    assert values(again) == values(log) == [b"x" * 100, b"y" * 500]
+
+
+def test_no_room_for_a_new_segments_first_batch(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=500)
+    log.append(batch([b"x" * 300]), 0)
+    with file_size_limit(100), pytest.raises(AppendRefused):
+        log.append(batch([b"y" * 300]), 0)
+    assert log.end_offset == 1
+    log.append(batch([b"z" * 300]), 0)
+    assert values(log) == [b"x" * 300, b"z" * 300]
+    log.close()
+    assert values(open_log(clean=True, segment_bytes=500)) == [b"x" * 300, b"z" * 300]
+
+
+def test_no_room_behind_a_hole(open_log: OpenLog) -> None:
+    log = open_log()
+    far = batch([b"y" * 300], base_offset=3_000_000_000, leader_epoch=0)
+    log.append(batch([b"x"], leader_epoch=0), 0, Origin.REPLICATION)
+    with file_size_limit(100), pytest.raises(AppendRefused):
+        log.append(far, 0, Origin.REPLICATION)
+    assert len(log.segments) == 1
+    log.append(batch([b"x"]), 0)
+    assert log.end_offset == 2
+
+
+def test_a_new_epoch_that_cannot_be_written_down(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(batch(1), 0)
+    with file_size_limit(0):
+        with pytest.raises(AppendRefused):
+            log.append(batch(1), 1)
+        log.assign_epoch(1)
+    assert log.epochs.entries() == [(0, 0)]
+    log.append(batch(1), 1)
+    assert log.epochs.entries() == [(0, 0), (1, 1)]
+
+
+def test_closing_without_room_is_an_unclean_shutdown(tmp_path: Path) -> None:
+    tp = TopicPartition("t", 0)
+    logs = LogManager([tmp_path], 1, "cluster", VirtualClock())
+    logs.load()
+    log = logs.get_or_create(tp, new_topic_id(), LogConfig(index_interval_bytes=0))
+    for _ in range(5):
+        log.append(batch(3), 0)
+    with file_size_limit(0):
+        logs.close()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    logs = LogManager([tmp_path], 1, "cluster", VirtualClock())
+    logs.load()
+    again = logs.get(tp)
+    assert again is not None
+    assert again.end_offset == 15
+    logs.close()
+
+
+def test_a_directory_that_became_read_only(
+    open_log: OpenLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write anywhere, so the refusal is made by a directory that has gone."""
+    log = open_log(segment_bytes=500)
+    log.append(batch([b"x" * 300]), 0)
+    (tmp_path / "t-0").rename(tmp_path / "moved")
+    with pytest.raises(AppendRefused) as refusal:
+        log.append(batch([b"y" * 300]), 0)
+    assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    (tmp_path / "moved").rename(tmp_path / "t-0")
+    log.append(batch([b"y" * 300]), 0)
+    assert values(log) == [b"x" * 300, b"y" * 300]

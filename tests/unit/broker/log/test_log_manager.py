@@ -1,0 +1,290 @@
+"""The logs of a whole broker: directories and whose they are, starts after any kind of end, deletion."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.log import LogConfig, LogDirError, LogManager
+from protocol.types import ZERO_UUID, TopicPartition, new_topic_id, uuid_to_text
+from tests.support.batches import batch, records_of
+from tests.support.clock import VirtualClock
+
+OpenManager = Callable[..., LogManager]
+T = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def manager(tmp_path: Path, clock: VirtualClock) -> Iterator[OpenManager]:
+    """`manager(*dirs, load=True, broker_id=1, cluster_id="c")`; what is still open is closed at the end."""
+    opened: list[LogManager] = []
+
+    def open_it(
+        *dirs: str, load: bool = True, broker_id: int = 1, cluster_id: str = "c", **more: Any
+    ) -> LogManager:
+        made = LogManager([tmp_path / name for name in dirs or ("d",)], broker_id, cluster_id, clock, **more)
+        opened.append(made)
+        if load:
+            made.load()
+        return made
+
+    yield open_it
+    for made in opened:
+        made.close()
+
+
+def crash(logs: LogManager) -> None:
+    """What SIGKILL leaves: the files as they are, the lock given up."""
+    for tp in logs:
+        log = logs.get(tp)
+        assert log is not None
+        log.release()
+    logs._unlock()
+    logs._logs.clear()
+    logs._dirs.clear()
+
+
+def test_a_directory_says_whose_it_is(manager: OpenManager, tmp_path: Path) -> None:
+    manager().close()
+    lines = (tmp_path / "d" / "meta.properties").read_text().splitlines()
+    assert {"version=0", "broker.id=1", "cluster.id=c"} <= set(lines)
+    with pytest.raises(LogDirError, match="belongs to broker 1, not to broker 2"):
+        manager(broker_id=2)
+    with pytest.raises(LogDirError, match="belongs to cluster c"):
+        manager(cluster_id="other")
+    (tmp_path / "d" / "meta.properties").write_text("version=0\n")
+    with pytest.raises(LogDirError, match=r"meta\.properties"):
+        manager()
+
+
+def test_a_directory_in_use_is_refused_by_name(manager: OpenManager, tmp_path: Path) -> None:
+    manager()
+    with pytest.raises(LogDirError, match=f"{tmp_path}/d is in use by another process"):
+        manager()
+
+
+def test_a_lock_of_another_process_is_respected_and_ends_with_it(
+    manager: OpenManager, tmp_path: Path
+) -> None:
+    """POSIX record locks, as a JVM takes them."""
+    take = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    code = f"{take}; print(1, flush=True); input()"
+    (tmp_path / "d").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "d" / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(LogDirError, match="in use"):
+            manager()
+        holder.communicate(b"\n")
+    manager()
+
+
+def test_what_cannot_be_a_directory(manager: OpenManager, tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("a file")
+    with pytest.raises(LogDirError, match=f"{tmp_path}/d cannot be used"):
+        manager()
+
+
+def test_refusing_one_directory_frees_the_others(manager: OpenManager, tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("a file")
+    with pytest.raises(LogDirError):
+        manager("a", "b")
+    manager("a")
+
+
+def test_new_partitions_go_where_fewest_are(manager: OpenManager, tmp_path: Path) -> None:
+    logs = manager("a", "b", "c")
+    for i in range(7):
+        logs.get_or_create(TopicPartition("t", i), new_topic_id(), LogConfig())
+    found = sorted(len(list((tmp_path / name).glob("t-*"))) for name in "abc")
+    assert found == [2, 2, 3]
+    homes = {tp: logs.log_dir(tp) for tp in logs}
+    logs.close()
+    again = manager("c", "a", "b")
+    assert {tp: again.log_dir(tp) for tp in again} == homes
+
+
+def test_a_partition_in_two_directories_is_a_mistake_to_be_told(manager: OpenManager, tmp_path: Path) -> None:
+    logs = manager("a", "b")
+    logs.get_or_create(T, new_topic_id(), LogConfig())
+    logs.close()
+    for name in "ab":
+        (tmp_path / name / "t-0").mkdir(exist_ok=True)
+    with pytest.raises(LogDirError, match="t-0 is in two log directories"):
+        manager("a", "b")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_brings_everything_back(manager: OpenManager, tmp_path: Path, clean: bool) -> None:
+    logs = manager()
+    topic_id = new_topic_id()
+    log = logs.get_or_create(T, topic_id, LogConfig(segment_bytes=500))
+    for i in range(20):
+        log.append(batch([b"%d" % i + bytes(100)], producer=(3, 0, i)), 2)
+    log.high_watermark = 20
+    log.delete_before(4)
+    logs.checkpoint_tick()
+    for i in range(20, 30):
+        log.append(batch([b"%d" % i + bytes(100)], producer=(3, 0, i)), 2)
+    log.high_watermark = 30
+    logs.close() if clean else crash(logs)
+    assert (tmp_path / "d" / ".kafka_cleanshutdown").exists() == clean
+    again = manager()
+    assert not (tmp_path / "d" / ".kafka_cleanshutdown").exists(), "a crash from now on is a crash"
+    found = again.get(T)
+    assert found is not None
+    assert (found.start_offset, found.end_offset, again.topic_id(T)) == (4, 30, topic_id)
+    assert found.high_watermark == (30 if clean else 20)
+    assert found.append(batch([b"29" + bytes(100)], producer=(3, 0, 29)), 2).duplicate
+    assert records_of(found.read_blocking(29, 1).segments)[0].value == b"29" + bytes(100)
+
+
+def test_the_checkpoints_are_kafkas(manager: OpenManager, tmp_path: Path) -> None:
+    logs = manager()
+    log = logs.get_or_create(T, new_topic_id(), LogConfig())
+    log.append(batch(7), 0)
+    log.high_watermark = 7
+    log.delete_before(3)
+    log.flush()
+    logs.close(broker_epoch=12)
+    read = {path.name: path.read_text() for path in (tmp_path / "d").iterdir() if path.is_file()}
+    assert read["recovery-point-offset-checkpoint"] == "0\n1\nt 0 7\n"
+    assert read["replication-offset-checkpoint"] == "0\n1\nt 0 7\n"
+    assert read["log-start-offset-checkpoint"] == "0\n1\nt 0 3\n"
+    assert read[".kafka_cleanshutdown"] == '{"version":0,"brokerEpoch":12}'
+
+
+def test_damaged_checkpoints_cost_time_not_data(
+    manager: OpenManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = manager()
+    logs.get_or_create(T, new_topic_id(), LogConfig()).append(batch(5), 0)
+    crash(logs)
+    for name in ("recovery-point", "log-start", "replication"):
+        (tmp_path / "d" / f"{name}-offset-checkpoint").write_text("damage")
+    again = manager().get(T)
+    assert again is not None
+    assert again.end_offset == 5
+    assert len([r for r in caplog.records if "going on as if it were empty" in r.getMessage()]) == 3
+
+
+def test_deleting_is_at_once_and_files_go_later(
+    manager: OpenManager, tmp_path: Path, clock: VirtualClock
+) -> None:
+    logs = manager()
+    log = logs.get_or_create(T, new_topic_id(), LogConfig(file_delete_delay_ms=1000))
+    log.append(batch(5), 0)
+    logs.delete(T)
+    logs.delete(T)
+    assert logs.get(T) is None
+    assert not (tmp_path / "d" / "t-0").exists()
+    (condemned,) = (tmp_path / "d").glob("t-0.*-delete")
+    assert logs.sweep_tick(clock.now_ms() + 999) == 0
+    assert condemned.exists()
+    assert logs.sweep_tick(clock.now_ms() + 1000) == 1
+    assert not condemned.exists()
+    assert logs.get_or_create(T, new_topic_id(), LogConfig()).end_offset == 0
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished(manager: OpenManager, tmp_path: Path) -> None:
+    logs = manager()
+    logs.get_or_create(T, new_topic_id(), LogConfig())
+    logs.delete(T)
+    crash(logs)
+    again = manager()
+    assert again.get(T) is None
+    assert again.sweep_tick(0) == 1
+    assert not list((tmp_path / "d").glob("*-delete"))
+
+
+def test_a_recreated_topic_does_not_get_the_old_ones_records(
+    manager: OpenManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = manager()
+    old, new = new_topic_id(), new_topic_id()
+    logs.get_or_create(T, old, LogConfig()).append(batch(5), 0)
+    log = logs.get_or_create(T, new, LogConfig())
+    assert log.end_offset == 0
+    assert logs.topic_id(T) == new
+    (stray,) = (tmp_path / "d").glob("t-0.*-stray")
+    assert uuid_to_text(old) in (stray / "partition.metadata").read_text()
+    assert stray.name in caplog.text
+    logs.close()
+    again = manager()
+    assert list(again) == [T]
+    assert again.sweep_tick(1 << 60) == 0
+    assert stray.exists(), "nothing is deleted that nobody asked to delete"
+
+
+def test_topic_ids_that_come_late(manager: OpenManager) -> None:
+    logs = manager()
+    logs.get_or_create(T, ZERO_UUID, LogConfig())
+    assert logs.topic_id(T) is None
+    topic_id = new_topic_id()
+    logs.get_or_create(T, topic_id, LogConfig())
+    assert logs.topic_id(T) == topic_id
+    logs.get_or_create(T, ZERO_UUID, LogConfig())
+    assert logs.topic_id(T) == topic_id
+
+
+def test_settings_may_change_while_running(manager: OpenManager) -> None:
+    logs = manager()
+    log = logs.get_or_create(T, new_topic_id(), LogConfig())
+    logs.set_config("t", LogConfig(message_timestamp_type="LogAppendTime"))
+    logs.set_config("other", LogConfig(segment_bytes=1))
+    assert log.append(batch(1), 0).log_append_time_ms > 0
+
+
+def test_flushing_by_time_and_after_rolls(manager: OpenManager, clock: VirtualClock) -> None:
+    logs = manager()
+    log = logs.get_or_create(T, new_topic_id(), LogConfig(flush_ms=5000, segment_bytes=300))
+    log.append(batch([bytes(100)]), 0)
+    assert logs.flush_tick(clock.now_ms()) == 0
+    clock.advance(5)
+    assert logs.flush_tick(clock.now_ms()) == 1
+    assert log.recovery_point == 1
+    assert logs.flush_tick(clock.now_ms()) == 0
+    for _ in range(3):
+        log.append(batch([bytes(100)]), 0)
+    assert logs.flush_tick(clock.now_ms()) == 1, "closed segments do not wait"
+    assert log.recovery_point == 4
+
+
+def test_flushing_by_count(manager: OpenManager) -> None:
+    log = manager().get_or_create(T, new_topic_id(), LogConfig(flush_messages=3))
+    log.append(batch(2), 0)
+    assert log.recovery_point == 0
+    log.append(batch(1), 0)
+    assert log.recovery_point == 3
+
+
+def test_one_bad_partition_does_not_stop_the_others(
+    manager: OpenManager, tmp_path: Path, clock: VirtualClock
+) -> None:
+    logs = manager()
+    config = LogConfig(retention_ms=1000, segment_bytes=300)
+    both = [logs.get_or_create(TopicPartition("t", i), new_topic_id(), config) for i in range(2)]
+    for log in both:
+        for _ in range(4):
+            log.append(batch([bytes(200)]), 0)
+        log.high_watermark = 4
+    clock.advance(10)
+    os.rename(tmp_path / "d" / "t-0", tmp_path / "d" / "moved")
+    assert logs.retention_tick(clock.now_ms()) == 4
+    os.rename(tmp_path / "d" / "moved", tmp_path / "d" / "t-0")
+
+
+def test_strange_names_are_left_alone(manager: OpenManager, tmp_path: Path) -> None:
+    for name in ("notes", "__cluster_metadata-0", "t-0-future", "t-x", "-1", "a-b.c_d-12"):
+        (tmp_path / "d" / name).mkdir(parents=True)
+    (tmp_path / "d" / "file-0").write_text("x")
+    logs = manager()
+    assert set(logs) == {TopicPartition("__cluster_metadata", 0), TopicPartition("a-b.c_d", 12)}
