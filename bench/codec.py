@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Codec timings beside kio and kafka-python, in the same run: `python bench/codec.py [--rounds 7] [--json]`.
+"""Codec timings beside kio and kafka-python, in the same run: `python -m bench.codec [--rounds 7] [--json]`.
 
 Every row is the best of several rounds, in microseconds. All three get the same bytes to parse and the same
 values to write (their objects come out of their own parsers), and the written bytes are compared first.

@@ -64,7 +64,7 @@ def assert_same(ours: Struct, theirs: Any, version: int, flexible: bool) -> None
 
 
 def _attribute(theirs: Any, name: str) -> Any:
-    """kio drops the unit from names of durations and marks Python's own names; kafka-python shortens one name."""
+    """kio drops the unit of durations and marks Python's own names; kafka-python shortens one name."""
     shorter = name.removeprefix("topic_").removeprefix("cluster_")
     for known in (name, name.removesuffix("_ms"), f"{name}_", shorter):
         with suppress(AttributeError):

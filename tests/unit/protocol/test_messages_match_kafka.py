@@ -5,7 +5,6 @@ are there, skipped aloud otherwise: Kafka's own jars, byte for byte with what th
 look for jars: `ISTHMUS_KAFKA_JARS` (paths separated by ":"), or what the interop tools have fetched.
 """
 
-import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,32 +14,13 @@ import pytest
 
 from protocol.codec.layout import is_flexible, is_nullable, shape_of
 from protocol.codec.schema import EMPTY, Field, Message, Struct, version_range
+from tests.support.kafka_jars import CURRENT, LAST_WITH_ZOOKEEPER, ZOOKEEPER_MODE, jars
 from tests.support.messages import all_messages
 from tools.generate_messages import default_of, definitions, message_modules, modules, snake, wanted, write
 
 COMMITTED = Path(__file__).resolve().parents[3] / "protocol" / "messages"
-CURRENT = ("kafka-clients-4.3.1", "kafka-group-coordinator-4.3.1", "kafka-transaction-coordinator-4.3.1")
-LAST_WITH_ZOOKEEPER = "kafka-clients-3.9.1"
-ZOOKEEPER_MODE = [
-    f"{api}{kind}"
-    for api in ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
-    for kind in ("Request", "Response")
-]
 BY_NAME = {cls.__name__: cls for cls in all_messages()}
 Json = dict[str, Any]
-
-
-def jars(*names: str) -> list[Path]:
-    """The jars of these names, or a skip that says how to get them."""
-    home = Path(os.environ.get("INTEROP_HOME", "~/.cache/isthmus-interop")).expanduser()
-    given = [Path(p) for p in os.environ.get("ISTHMUS_KAFKA_JARS", "").split(os.pathsep) if p]
-    found = {
-        path.stem: path for path in [*home.glob("*/*.jar"), *home.glob("*.jar"), *given] if path.exists()
-    }
-    missing = [name for name in names if name not in found]
-    if missing:
-        pytest.skip(f"NOT COMPARED with Kafka: no {', '.join(missing)}.jar (see ISTHMUS_KAFKA_JARS)")
-    return [found[name] for name in names]
 
 
 @pytest.mark.interop
