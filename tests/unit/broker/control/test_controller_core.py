@@ -1,0 +1,220 @@
+"""The controller's decisions and orders, with everything around it in memory."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from broker.control.nodes import PartitionState
+from protocol.types import TopicPartition
+from tests.support.control_world import FakeBroker, World, live
+
+THREE = {number: live(number) for number in (1, 2, 3)}
+
+
+def test_a_new_topic_gets_leaders_and_everybody_knows():
+    world = World(THREE)
+    world.create("t", {0: (1,), 1: (2,), 2: (3,)})
+    assert world.leaders("t") == [1, 2, 3]
+    for number in THREE:
+        told = world.told[number]
+        assert [told.cache.leader("t", index) for index in range(3)] == [1, 2, 3]
+        assert told.hosted == {TopicPartition("t", number - 1): (number, 0)}
+        assert told.cache.topic_id("t") == world.topics["t"].topic_id
+        assert sorted(told.cache.brokers) == [1, 2, 3]
+
+
+def test_leadership_is_told_before_metadata():
+    world = World({1: live(1)})
+    world.sent.clear()
+    world.create("t", {0: (1,)})
+    assert world.sent == [(1, "LeaderAndIsrRequest"), (1, "UpdateMetadataRequest")]
+
+
+def test_a_partition_without_living_replicas_waits_for_one():
+    world = World({1: live(1)})
+    world.create("t", {0: (2,)})
+    assert world.stored == {}
+    assert world.told[1].cache.topic("t") is None
+    world.brokers_are({1: live(1), 2: live(2)})
+    assert world.leaders("t") == [2]
+    assert world.told[1].cache.leader("t", 0) == 2
+
+
+def test_a_lost_broker_leaves_its_partitions_without_a_leader_and_takes_them_back():
+    world = World(THREE)
+    world.create("t", {0: (1,), 1: (2,)})
+    world.brokers_are({1: live(1), 3: live(3)})
+    assert world.state("t", 1) == PartitionState(-1, 1, (2,), 1)
+    assert world.told[1].cache.leader("t", 1) == -1
+    assert world.told[1].cache.partition("t", 1).offline_replicas == (2,)
+    world.told[2] = FakeBroker()
+    world.brokers_are({**THREE, 2: live(2, epoch=9)})
+    assert world.state("t", 1) == PartitionState(2, 2, (2,), 1)
+    assert world.told[2].hosted == {TopicPartition("t", 1): (2, 2)}
+    assert world.told[2].cache.leader("t", 0) == 1
+    assert world.told[3].cache.partition("t", 1).offline_replicas == ()
+
+
+def test_a_broker_that_was_away_without_being_missed_leads_with_a_new_epoch():
+    world = World(THREE)
+    world.create("t", {0: (1,)})
+    world.brokers_are({**THREE, 1: live(1, epoch=2)})
+    assert world.state("t", 0) == PartitionState(1, 1, (1,), 1)
+
+
+def test_a_new_controller_tells_everything_again():
+    world = World(THREE)
+    world.create("t", {0: (1,), 1: (2,)})
+    world.told = {number: FakeBroker() for number in (2, 3)}
+    world.elect({2: live(2), 3: live(3)}, epoch=2)
+    assert world.state("t", 0) == PartitionState(-1, 1, (1,), 2)
+    assert world.state("t", 1) == PartitionState(2, 0, (2,), 1)  # untouched
+    assert world.told[2].cache.controller_epoch == 2
+    assert [world.told[3].cache.leader("t", index) for index in (0, 1)] == [-1, 2]
+    assert world.told[2].hosted == {TopicPartition("t", 1): (2, 0)}
+
+
+def test_growth_reaches_everybody():
+    world = World(THREE)
+    world.create("t", {0: (1,)})
+    world.grow("t", {0: (1,), 1: (3,)})
+    assert world.leaders("t") == [1, 3]
+    assert world.told[2].cache.leader("t", 1) == 3
+    assert world.told[3].hosted == {TopicPartition("t", 1): (3, 0)}
+
+
+def test_deletion_stops_replicas_and_is_forgotten_by_all():
+    world = World(THREE)
+    world.create("t", {0: (1,), 1: (2,)})
+    world.create("kept", {0: (1,)})
+    assert world.delete("t") == ["t"]
+    assert world.delete("t") == []  # under way
+    for number in THREE:
+        assert world.told[number].cache.topic("t") is None
+    assert world.told[1].hosted == {TopicPartition("kept", 0): (1, 0)}
+    world.brokers_are({1: live(1), 3: live(3)})  # no leader is elected for what is being deleted
+    assert world.state("t", 1).leader == 2
+    world.vanish("t")
+    world.create("t", {0: (3,)})
+    assert world.told[1].cache.leader("t", 0) == 3
+
+
+def test_a_topic_recreated_behind_our_back_is_another_topic():
+    world = World(THREE)
+    world.create("t", {0: (1,)})
+    first = world.topics["t"].topic_id
+    del world.stored[TopicPartition("t", 0)]
+    world.create("t", {0: (2,)})
+    assert world.topics["t"].topic_id != first
+    assert world.told[1].hosted == {}
+    assert world.told[2].hosted == {TopicPartition("t", 0): (2, 0)}
+    assert world.told[3].cache.topic_id("t") == world.topics["t"].topic_id
+
+
+def test_a_leaving_broker_hands_over_what_others_have():
+    world = World(THREE)
+    world.create("alone", {0: (1,)})
+    world.create("shared", {0: (1, 2)})
+    key = TopicPartition("shared", 0)
+    # As if broker 2 had joined the ISR.
+    world.stored[key] = world.stored[key]._replace(state=PartitionState(1, 0, (1, 2), 1), version=1)
+    world.core.written(key, *world.stored[key])
+    assert world.leave(1) == [TopicPartition("alone", 0)]
+    assert world.state("shared", 0) == PartitionState(2, 1, (2,), 1)
+
+
+def test_unclean_election_needs_permission():
+    for unclean, leader in ((False, -1), (True, 2)):
+        world = World(THREE, unclean=unclean)
+        world.create("t", {0: (1, 2)})
+        world.brokers_are({2: live(2), 3: live(3)})
+        assert world.state("t", 0).leader == leader
+
+
+class Churn(RuleBasedStateMachine):
+    """Brokers come and go, topics are made and deleted, controllers change: told and stored always agree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive = {1: live(1), 2: live(2)}
+        self.world = World(self.alive)
+        self.epochs = 1
+        self.made = 0
+        self.reigns = 1
+
+    @rule(number=st.integers(1, 4))
+    def toggle(self, number: int) -> None:
+        self.epochs += 1
+        if number in self.alive:
+            del self.alive[number]
+        else:
+            self.alive[number] = live(number, self.epochs)
+            self.world.told[number] = FakeBroker()
+        self.world.brokers_are(dict(self.alive))
+
+    @rule(number=st.integers(1, 4))
+    def restart(self, number: int) -> None:
+        if number in self.alive:
+            self.epochs += 1
+            self.alive[number] = live(number, self.epochs)
+            self.world.told[number] = FakeBroker()
+            self.world.brokers_are(dict(self.alive))
+
+    @rule(
+        replicas=st.lists(
+            st.permutations([1, 2, 3, 4]).map(lambda item: tuple(item[:2])), min_size=1, max_size=3
+        )
+    )
+    def create(self, replicas: list[tuple[int, ...]]) -> None:
+        self.made += 1
+        self.world.create(f"t{self.made}", dict(enumerate(replicas)))
+
+    @rule()
+    def delete_oldest(self) -> None:
+        if self.world.topics:
+            name = next(iter(self.world.topics))
+            self.world.delete(name)
+            self.world.vanish(name)
+
+    @rule()
+    def new_controller(self) -> None:
+        self.reigns += 1
+        self.world.elect(dict(self.alive), self.reigns)
+
+    @invariant()
+    def leaders_live_and_are_in_sync(self) -> None:
+        for stored in self.world.stored.values():
+            leader = stored.state.leader
+            assert leader == -1 or (leader in self.alive and leader in stored.state.isr)
+            assert stored.state.isr
+
+    @invariant()
+    def nobody_alive_in_sync_waits_for_leadership(self) -> None:
+        for stored in self.world.stored.values():
+            if stored.state.leader == -1:
+                assert not set(stored.state.isr) & set(self.alive)
+
+    @invariant()
+    def everybody_alive_knows_what_is_stored(self) -> None:
+        for number in self.alive:
+            told = self.world.told[number]
+            known = {
+                TopicPartition(topic.name, index): (info.leader, info.leader_epoch)
+                for topic in told.cache.topics.values()
+                for index, info in topic.partitions.items()
+            }
+            stored = {
+                key: (value.state.leader, value.state.leader_epoch)
+                for key, value in self.world.stored.items()
+            }
+            assert known == stored
+            hosted = {
+                key: value
+                for key, value in stored.items()
+                if number in self.world.topics[key.topic].assignment[key.partition]
+            }
+            assert told.hosted == hosted
+
+
+TestChurn = Churn.TestCase
+TestChurn.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
