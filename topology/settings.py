@@ -1,4 +1,4 @@
-"""From a topology to the settings of the parts that do the work: links, backups, restores.
+"""From a topology to the settings of the parts that do the work: links, backups, restores, audits.
 
 The YAML says what; the lower packages own their settings and check them again. Addresses come from `Runtime`.
 """
@@ -9,8 +9,21 @@ import time
 
 from pydantic import SecretStr
 
-from connectors.object_store import ObjectStoreSettings
+from audit.settings import (
+    Alignment,
+    AuditSettings,
+    BackupSide,
+    ByContent,
+    ClusterSide,
+    LinkLedger,
+    RestoreLedger,
+    TopicPair,
+)
+from connectors.object_store import ObjectStoreSettings, open_store
+from connectors.restores import latest_restore
 from connectors.settings import BackupSettings, RestoreSettings
+from protocol.client import ClusterClient
+from replicator.naming import Naming
 from replicator.settings import GROUPS_EXCLUDE, TOPICS_EXCLUDE, ClusterEnd, LinkSettings
 from topology.models import Topology
 from topology.runtime import Runtime
@@ -71,6 +84,49 @@ def restore_settings(
         backup_id=backup_id,
         bootstrap=runtime.bootstrap_servers(topology, cluster),
         store=store_settings(topology, runtime, backup.store),
+    )
+
+
+def link_audit_settings(
+    topology: Topology, runtime: Runtime, link: str, topics: list[str], *, by_content: bool
+) -> AuditSettings:
+    """The link's source against its target, for topics as the source calls them."""
+    settings = link_settings(topology, runtime, link)
+    ends = (settings.source.alias, settings.target.alias)
+    naming = Naming(*ends, settings.separator, settings.naming == "identity")
+    alignment: Alignment = ByContent()
+    if not by_content:
+        alignment = LinkLedger(
+            source_alias=settings.source.alias,
+            target_alias=settings.target.alias,
+            bootstrap=settings.target.bootstrap,
+        )
+    return AuditSettings(
+        source=ClusterSide(bootstrap=settings.source.bootstrap, name=settings.source.alias),
+        target=ClusterSide(bootstrap=settings.target.bootstrap, name=settings.target.alias),
+        topics=tuple(TopicPair(source=topic, target=naming.at_target(topic)) for topic in topics),
+        alignment=alignment,
+    )
+
+
+async def restore_audit_settings(
+    topology: Topology,
+    runtime: Runtime,
+    store: ObjectStoreSettings,
+    backup_id: str,
+    cluster: str,
+    topics: list[str],
+) -> AuditSettings:
+    """A backup against what its last restore into `cluster` made of it. Raises BackupError without one."""
+    bootstrap = runtime.bootstrap_servers(topology, cluster)
+    async with ClusterClient(bootstrap, client_id="isthmus-audit") as client, open_store(store) as opened:
+        report = await latest_restore(opened, backup_id, client.cluster_id or "")
+    names = {topic.source: topic.target for topic in report.topics}
+    return AuditSettings(
+        source=BackupSide(store=store, backup_id=backup_id),
+        target=ClusterSide(bootstrap=bootstrap, name=cluster),
+        topics=tuple(TopicPair(source=topic, target=names.get(topic, topic)) for topic in topics),
+        alignment=RestoreLedger(store=store, backup_id=backup_id, restore_id=report.restore_id),
     )
 
 

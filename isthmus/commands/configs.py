@@ -34,9 +34,8 @@ def describe(
     Example: isthmus configs describe flights --cluster east
     """
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    entries = answer(
-        admin_client(cluster, file).describe_configs([resource])[resource], f"settings of {topic}"
-    )
+    client = admin_client(cluster, file)  # must outlive its answer
+    entries = answer(client.describe_configs([resource])[resource], f"settings of {topic}")
     override = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     rows = [
         {"name": name, "value": entry.value, "source": ConfigSource(entry.source).name.lower()}

@@ -22,7 +22,8 @@ def list_groups(cluster: Cluster, file: TopologyFile = None, as_json: Json = Fal
 
     Example: isthmus groups list --cluster east
     """
-    listed = answer(admin_client(cluster, file).list_consumer_groups(), "groups")
+    client = admin_client(cluster, file)  # must outlive its answer
+    listed = answer(client.list_consumer_groups(), "groups")
     rows = sorted((group.group_id, group.state.name.lower()) for group in listed.valid)
     if as_json:
         print_json([{"group": group, "state": state} for group, state in rows])

@@ -111,7 +111,8 @@ def create(
     """
     configs = pairs(config or [])
     wanted = [NewTopic(name, partitions, replication_factor, config=configs) for name in names]
-    outcome = answers(admin_client(cluster, file).create_topics(wanted), "topic")
+    client = admin_client(cluster, file)  # must outlive its answers
+    outcome = answers(client.create_topics(wanted), "topic")
     for name, reason in outcome.items():
         if reason is None:
             say(f"created {name}")

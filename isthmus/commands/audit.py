@@ -1,0 +1,113 @@
+"""`isthmus audit`: prove on Spark that two copies of topics hold the same records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus.output import USAGE, fail, print_json, print_table, say
+from isthmus.stores import BackupId, find_manifest, pick_backup, run_connectors
+from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology
+
+if TYPE_CHECKING:
+    from audit.result import AuditResult
+    from audit.settings import AuditSettings
+    from topology.models import Topology
+
+
+def audit(
+    topic: Annotated[list[str], typer.Option("--topic", "-t", help="as the source calls it, repeatable")],
+    link: Annotated[str | None, typer.Option("--link", help="compare a link's source and target")] = None,
+    backup: Annotated[str | None, typer.Option("--backup", help="compare a backup … (with --to)")] = None,
+    backup_id: BackupId = None,
+    to: Annotated[str | None, typer.Option("--to", help="… with the cluster it was restored into")] = None,
+    by_content: Annotated[
+        bool, typer.Option("--by-content", help="without a link's ledger, e.g. after MirrorMaker 2")
+    ] = False,
+    tolerate: Annotated[
+        list[str] | None, typer.Option(help="count this class but do not fail for it, e.g. duplicate")
+    ] = None,
+    file: Annotated[Path, typer.Option("--topology", "-f", help="topology YAML")] = DEFAULT_FILE,
+    as_json: Annotated[bool, typer.Option("--json", help="for machines")] = False,
+    data_directory: DataDirectory = None,
+) -> None:
+    """Compare every record of both sides: lost, duplicate, corrupt, reordered.
+
+    Ends with 0 when clean, 3 when there are differences, 1 when a side could not be read to its end.
+
+    Example: isthmus audit --link 'east->west' --topic flights
+    """
+    from audit.errors import AuditError
+    from audit.run import run_audit
+    from topology.runtime import NotRunning
+
+    topology = open_topology(file, data_directory)
+    if (link is None) == (backup is None):
+        fail("say what to compare: --link A->B, or --backup NAME --to CLUSTER", USAGE)
+    try:
+        if link is not None:
+            settings = _link_audit(topology, link, topic, by_content)
+        else:
+            settings = _backup_audit(topology, str(backup), backup_id, to, topic)
+        result = run_audit(settings.model_copy(update={"tolerate": tuple(tolerate or ())}))
+    except (AuditError, NotRunning) as error:
+        fail(str(error))
+    if as_json:
+        print_json({**result.totals.model_dump(), **result.model_dump(mode="json")})
+    else:
+        _show(result)
+    raise typer.Exit(result.exit_code)
+
+
+def _link_audit(topology: Topology, link: str, topics: list[str], by_content: bool) -> AuditSettings:
+    from topology.settings import link_audit_settings
+
+    if link not in topology.links:
+        known = ", ".join(topology.links) or "none"
+        fail(f"there is no link '{link}' in {topology.name}: {known}", USAGE)
+    return link_audit_settings(topology, open_runtime(topology), link, topics, by_content=by_content)
+
+
+def _backup_audit(
+    topology: Topology, name: str, backup_id: str | None, cluster: str | None, topics: list[str]
+) -> AuditSettings:
+    from topology.settings import restore_audit_settings, store_settings
+
+    declared = pick_backup(topology, name)
+    if cluster not in topology.clusters:
+        fail(f"say with --to which cluster it was restored into: {', '.join(topology.clusters)}", USAGE)
+    runtime = open_runtime(topology)
+    store = store_settings(topology, runtime, declared.store)
+    found = run_connectors(lambda: find_manifest(store, name, backup_id)).backup_id
+    return run_connectors(lambda: restore_audit_settings(topology, runtime, store, found, cluster, topics))
+
+
+def _show(result: AuditResult) -> None:
+    say(f"{result.source} against {result.target}, aligned by {result.alignment}")
+    columns = ("topic", "partition", "compared", "lost", "duplicate", "corrupt", "reordered")
+    rows = [
+        (
+            f"{part.source_topic} → {part.target_topic}",
+            part.partition,
+            part.counts.compared,
+            part.counts.lost,
+            part.counts.duplicate,
+            part.counts.corrupt,
+            part.counts.reordered,
+        )
+        for part in result.partitions
+    ]
+    totals = result.totals
+    last = ("all", None, totals.compared, totals.lost, totals.duplicate, totals.corrupt, totals.reordered)
+    print_table(columns, [*rows, last])
+    for difference in result.differences:
+        say(
+            f"{difference.kind}: {difference.source_topic}-{difference.partition} offset "
+            f"{difference.source_offset}, {difference.target_topic} offset {difference.target_offset}"
+        )
+    for text in (*result.incomplete, *(f"topic missing: {name}" for name in result.missing_topics)):
+        say(text)
+    for text in result.notes:
+        say(f"note: {text}")
