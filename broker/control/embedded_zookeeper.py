@@ -49,6 +49,7 @@ class EmbeddedZooKeeper:
         tick_ms: int = 500,
         fsync: bool = True,
         start_timeout_s: float = 30.0,
+        lock_wait_s: float = 5.0,
     ) -> None:
         self.data_dir = Path(data_dir)
         self.host = host
@@ -58,6 +59,7 @@ class EmbeddedZooKeeper:
         self._tick_ms = tick_ms
         self._fsync = fsync
         self._start_timeout_s = start_timeout_s
+        self._lock_wait_s = lock_wait_s
         self._process: subprocess.Popen[bytes] | None = None
         self._lock_fd: int | None = None
 
@@ -127,7 +129,7 @@ class EmbeddedZooKeeper:
             raise EmbeddedZooKeeperError(
                 f"ZooKeeper data directory {self.data_dir} cannot be used: {error.strerror}"
             ) from error
-        deadline = time.monotonic() + 5.0  # the server of a killed broker needs a moment to die
+        deadline = time.monotonic() + self._lock_wait_s  # the server of a killed broker needs a moment to die
         while True:
             try:
                 fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
