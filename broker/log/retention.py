@@ -32,35 +32,40 @@ def expired_count(
     end_offset: int,
     limit: int,
 ) -> int:
-    """How many of the oldest segments may be deleted; those that reach past `limit` (the high watermark)
-    stay.
+    """How many of the oldest segments may go; none that reaches past `limit`, the high watermark.
+
+    First what lies below the log start, then of the rest what is too much, then what is too old: a segment that
+    time cannot delete does not protect others once the log start has passed it.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     below = list(takewhile(lambda pair: pair[1] <= limit, zip(segments, ends, strict=True)))
-    by_start = sum(1 for _ in takewhile(lambda pair: pair[1] <= start_offset, below[: len(segments) - 1]))
+    count = sum(1 for _ in takewhile(lambda pair: pair[1] <= start_offset, below[: len(segments) - 1]))
     if not config.deletes:
-        return by_start
-    return max(by_start, _by_time(below, config, now_ms), _by_size(segments, below, config))
+        return count
+    count += _by_size([segment for segment, _ in below[count:]], segments[count:], config)
+    return count + _by_time([segment for segment, _ in below[count:]], config, now_ms)
 
 
-def _by_time(below: Sequence[tuple[Measured, int]], config: LogConfig, now_ms: int) -> int:
-    if config.retention_ms < 0:
-        return 0
-    oldest = now_ms - config.retention_ms
-    return sum(1 for _ in takewhile(lambda pair: pair[0].size and pair[0].largest_timestamp < oldest, below))
-
-
-def _by_size(segments: Sequence[Measured], below: Sequence[tuple[Measured, int]], config: LogConfig) -> int:
-    excess = sum(segment.size for segment in segments) - config.retention_bytes
+def _by_size(below: Sequence[Measured], left: Sequence[Measured], config: LogConfig) -> int:
     if config.retention_bytes < 0:
         return 0
+    excess = sum(segment.size for segment in left) - config.retention_bytes
     count = 0
-    for segment, _ in below:
+    for segment in below:
         excess -= segment.size
         if excess < 0 or not segment.size:
             break
         count += 1
     return count
+
+
+def _by_time(below: Sequence[Measured], config: LogConfig, now_ms: int) -> int:
+    if config.retention_ms < 0:
+        return 0
+    oldest = now_ms - config.retention_ms
+    return sum(
+        1 for _ in takewhile(lambda segment: segment.size and segment.largest_timestamp < oldest, below)
+    )
 
 
 def held_by_future(segments: Sequence[Measured], config: LogConfig, now_ms: int) -> Measured | None:
