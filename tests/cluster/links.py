@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
+import confluent_kafka
 from prometheus_client import CollectorRegistry
 
 from protocol.client import EARLIEST, ClusterClient, Isolation, NewTopic
@@ -180,6 +181,27 @@ async def records(client: ClusterClient, topic: str, partition: int = 0) -> list
         found += batch
         position = batch[-1].offset + 1
     return found
+
+
+async def consumed(bootstrap: str, topic: str, count: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(offset, key, value) of the first `count` committed records, as librdkafka reads them."""
+
+    def read() -> list[tuple[int, bytes | None, bytes | None]]:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
+        consumer = confluent_kafka.Consumer(settings | {"isolation.level": "read_committed"})
+        try:
+            consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+            found = []
+            while len(found) < count:
+                message = consumer.poll(20)
+                assert message is not None, f"only {len(found)} of {count} records"
+                assert message.error() is None, message.error()
+                found.append((message.offset(), message.key(), message.value()))
+            return found
+        finally:
+            consumer.close()
+
+    return await asyncio.to_thread(read)
 
 
 async def copied_to(

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from protocol.client import ClusterClient, Committed
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Codec, Record
 from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
@@ -355,11 +356,16 @@ async def test_a_topic_created_again_is_another_lineage_and_its_first_record_is_
         old = (await read_ledgers(west, link.name))[TopicPartition(topic, 0)]
         await east.delete_topics([topic])
 
-        async def gone():
-            return topic not in (await east.metadata(None)).topics
+        async def created():  # deleting takes a moment, during which the name is taken
+            try:
+                await create(east, topic)
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+            return True
 
-        await eventually(gone, "the topic is deleted")
-        await create(east, topic)
+        await eventually(created, "the topic is created again")
         await produce(east, topic, some(25, "new"))
 
         async def other_lineage():
