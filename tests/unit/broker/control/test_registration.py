@@ -1,4 +1,4 @@
-"""Registration against a real ZooKeeper: ghosts are waited out, the living respected, lost sessions mended."""
+"""Registration with a real ZooKeeper: ghosts are waited out, the living respected, lost sessions mended."""
 
 import asyncio
 from collections.abc import AsyncIterator
