@@ -19,7 +19,7 @@ Result = dict[str, Any]
 Function = Callable[..., Awaitable[Result]]
 Kind = Literal["action", "probe"]
 
-_MODULES = ("dr_runbooks.actions", "dr_runbooks.probes")
+_MODULES = ("dr_runbooks.actions", "dr_runbooks.probes", "dr_runbooks.link_probes")
 
 
 class NotYet(Exception):
