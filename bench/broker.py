@@ -2,11 +2,12 @@
 
     python bench/broker.py [--mb 60] [--repeat 3] [--only TEXT] [--no-kafka] [--json build/bench/broker.json]
 
-Both brokers run with default settings, one replica, 6 partitions; the client is librdkafka with default settings
-in a process of its own (`bench/kafka_load.py`). Sides take turns, each number is the median over the
+Both brokers run with default settings, one replica, 6 partitions; the client is librdkafka with default
+settings in a process of its own (`bench/kafka_load.py`). Sides take turns, each number is the median over the
 repetitions. MB are 10^6 bytes of record values. Broker CPU is user and system time of the broker's process
-alone (ours without ZooKeeper, which idles; Kafka's with its controller). `kafka.sh` is looked for in the folder
-ISTHMUS_INTEROP (default `../shared/interop` beside the repository); without it only our side is measured.
+alone (ours without ZooKeeper, which idles; Kafka's with its controller). Kafka's JVM gets faster over its
+first gigabytes: compare runs of `--mb 500` or more. `kafka.sh` is looked for in the folder ISTHMUS_INTEROP
+(default `../shared/interop` beside the repository); without it only our side is measured.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTITIONS = 6
-WARM_UP_MB = 60
+WARM_UP_MB = 300
 SIZES = {"100 B": 100, "1 KB": 1000, "10 KB": 10_000}
 
 
@@ -60,7 +61,7 @@ class Side:
         self.name = name
         self.bootstrap = bootstrap
         self._process = psutil.Process(pid)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._topics = 0
 
     def cpu_s(self) -> float:
@@ -87,7 +88,8 @@ class Side:
             *("--size", str(case.size), "--mb", str(mb), "--acks", case.acks, "--codec", case.codec),
         ]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
-            assert client.stdin is not None and client.stdout is not None
+            assert client.stdin is not None
+            assert client.stdout is not None
             if client.stdout.readline() != "ready\n":
                 raise SystemExit(f"the client did not start: {case.name} on {self.name}")
             before = self.cpu_s()
