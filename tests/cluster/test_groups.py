@@ -1,0 +1,382 @@
+"""Groups of clients and tools that nobody here wrote, on real broker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.apache_kafka import kafka_tool
+from tests.support.broker import BrokerProcess, Cluster
+from tests.support.group_member import BOUND_S, GroupMember, shared_out, wait_for
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own files
+    from kafka import KafkaConsumer
+
+pytestmark = pytest.mark.cluster
+
+PARTITIONS = 6
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name(broker: BrokerProcess) -> str:
+    """A topic with six partitions; tests call their group the same."""
+    return make_topic(broker, f"groups-{next(_numbers)}")
+
+
+def make_topic(broker: BrokerProcess, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(BOUND_S)
+    return topic
+
+
+def produce(broker: BrokerProcess, topic: str, values: range) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
+    for number in values:
+        producer.produce(topic, key=b"%d" % number, value=b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(BOUND_S) == 0
+
+
+def committed(broker: BrokerProcess, group: str, topic: str) -> dict[int, int]:
+    """Through the admin client: partitions with a position."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    wanted = ConsumerGroupTopicPartitions(group)
+    result = admin.list_consumer_group_offsets([wanted])[group].result(BOUND_S)
+    return {
+        each.partition: each.offset
+        for each in result.topic_partitions
+        if each.topic == topic and each.offset >= 0
+    }
+
+
+def member_ids(broker: BrokerProcess, group: str) -> set[str]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    described = admin.describe_consumer_groups([group])[group].result(BOUND_S)
+    return {member.member_id for member in described.members}
+
+
+@pytest.fixture
+def members() -> Iterator[list[GroupMember]]:
+    """Whoever a test puts in here is stopped at its end."""
+    started: list[GroupMember] = []
+    yield started
+    for member in started:
+        member.stop()
+
+
+# -- librdkafka
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.slow
+def test_members_come_and_go(
+    broker: BrokerProcess, name: str, members: list[GroupMember], strategy: str
+) -> None:
+    produce(broker, name, range(600))
+    for count in (1, 2, 3):
+        settings = {"partition_assignment_strategy": strategy}
+        members.append(GroupMember(broker.bootstrap, name, name, **settings).start())
+        wait_for(lambda: shared_out(members, PARTITIONS), f"{count} members share the partitions")
+    produce(broker, name, range(600, 1200))
+    wait_for(
+        lambda: {int(value) for member in members for value in member.values} >= set(range(1200)),
+        "everything is read",
+    )
+    members.pop().stop()
+    wait_for(lambda: shared_out(members, PARTITIONS), "two members share again")
+    assert [member.lost for member in members] == [0, 0]
+    wait_for(
+        lambda: committed(broker, name, name) == dict.fromkeys(range(PARTITIONS), 200),
+        "everything is committed",
+    )
+
+
+def test_a_static_member_that_restarts_disturbs_nobody(
+    broker: BrokerProcess, name: str, members: list[GroupMember]
+) -> None:
+    settings = {"session_timeout_ms": 20_000}
+    members += [
+        GroupMember(broker.bootstrap, name, name, group_instance_id=f"i{number}", **settings).start()
+        for number in (1, 2)
+    ]
+    wait_for(lambda: shared_out(members, PARTITIONS), "two static members share the partitions")
+    stayed, gone = members
+    before, held = stayed.rebalances, set(gone.held)
+    members.pop().stop()
+    back = GroupMember(broker.bootstrap, name, name, group_instance_id="i2", **settings).start()
+    members.append(back)
+    wait_for(lambda: back.held == held, "it has its old partitions back")
+    produce(broker, name, range(60))
+    wait_for(lambda: len(stayed.values) + len(back.values) == 60, "both read")
+    assert stayed.rebalances == before
+
+
+def test_a_second_static_member_of_the_same_name_fences_the_first(
+    broker: BrokerProcess, name: str, members: list[GroupMember]
+) -> None:
+    members.append(GroupMember(broker.bootstrap, name, name, group_instance_id="i").start())
+    wait_for(lambda: shared_out(members, PARTITIONS), "the first holds all")
+    members.append(GroupMember(broker.bootstrap, name, name, group_instance_id="i").start())
+    wait_for(lambda: len(members[1].held) == PARTITIONS, "the second holds all")
+    wait_for(lambda: any("fenced" in each for each in members[0].errors), "the first is told")
+
+
+@pytest.mark.slow
+def test_a_member_that_is_killed_is_replaced_after_its_session(
+    broker: BrokerProcess, name: str, members: list[GroupMember]
+) -> None:
+    members += [GroupMember(broker.bootstrap, name, name).start() for _ in range(2)]
+    wait_for(lambda: shared_out(members, PARTITIONS), "two members share the partitions")
+    script = (
+        "import sys\nfrom confluent_kafka import Consumer\n"
+        "consumer = Consumer({'bootstrap.servers': sys.argv[1], 'group.id': sys.argv[2],"
+        " 'session.timeout.ms': 6000})\n"
+        "consumer.subscribe([sys.argv[2]], on_assign=lambda *_: print('joined', flush=True))\n"
+        "while True: consumer.poll(1)\n"
+    )
+    command = [sys.executable, "-c", script, broker.bootstrap, name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as third:
+        assert third.stdout is not None
+        assert third.stdout.readline() == b"joined\n"
+        wait_for(lambda: sum(len(each.held) for each in members) == 4, "three members share the partitions")
+        third.kill()
+    wait_for(lambda: shared_out(members, PARTITIONS), "the two share again")
+
+
+def test_admin_client(broker: BrokerProcess, name: str, members: list[GroupMember]) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    members.append(GroupMember(broker.bootstrap, name, name, client_id="reader").start())
+    wait_for(lambda: shared_out(members, PARTITIONS), "one member holds all")
+    described = admin.describe_consumer_groups([name])[name].result(BOUND_S)
+    assert described.state is ConsumerGroupState.STABLE
+    (member,) = described.members
+    assert (member.client_id, member.host) == ("reader", "/127.0.0.1")
+    assert {each.partition for each in member.assignment.topic_partitions} == set(range(PARTITIONS))
+    stable = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(BOUND_S).valid
+    assert name in {each.group_id for each in stable}
+    members.pop().stop()
+    wanted = [TopicPartition(name, partition, 7) for partition in range(PARTITIONS)]
+    altered = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(name, wanted)])
+    assert all(each.error is None for each in altered[name].result(BOUND_S).topic_partitions)
+    assert committed(broker, name, name) == dict.fromkeys(range(PARTITIONS), 7)
+    assert admin.delete_consumer_groups([name])[name].result(BOUND_S) is None
+    assert committed(broker, name, name) == {}
+
+
+# -- other clients
+
+
+@pytest.mark.slow
+def test_kafka_python(broker: BrokerProcess, name: str) -> None:
+    produce(broker, name, range(120))
+    held: list[set[int]] = [set(), set()]
+    seen: list[bytes] = []
+    stop = threading.Event()
+
+    def run(number: int) -> None:
+        consumer = KafkaConsumer(
+            name,
+            bootstrap_servers=broker.bootstrap,
+            group_id=name,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=300,
+        )
+        while not stop.is_set():
+            for rows in consumer.poll(timeout_ms=100).values():
+                seen.extend(row.value for row in rows)
+            held[number] = {each.partition for each in consumer.assignment()}
+        consumer.close()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_for(lambda: all(held) and sorted([*held[0], *held[1]]) == list(range(PARTITIONS)), "two share")
+        wait_for(lambda: set(seen) == {b"%d" % number for number in range(120)}, "everything is read")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(BOUND_S)
+    assert sum(committed(broker, name, name).values()) == 120
+
+
+async def test_aiokafka(broker: BrokerProcess, name: str) -> None:
+    await asyncio.to_thread(produce, broker, name, range(120))
+    settings = {
+        "bootstrap_servers": broker.bootstrap,
+        "group_id": name,
+        "auto_offset_reset": "earliest",
+        "heartbeat_interval_ms": 300,
+    }
+    seen: set[bytes] = set()
+    first, second = (AIOKafkaConsumer(name, **settings) for _ in range(2))
+
+    async def read(consumer: AIOKafkaConsumer) -> None:
+        async for row in consumer:
+            seen.add(row.value)
+
+    async with first, second, asyncio.timeout(BOUND_S):
+        readers = [asyncio.create_task(read(each)) for each in (first, second)]
+        while len(seen) < 120 or not (first.assignment() and second.assignment()):
+            await asyncio.sleep(0.05)
+        assert len(first.assignment()) + len(second.assignment()) == PARTITIONS
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    assert sum((await asyncio.to_thread(committed, broker, name, name)).values()) == 120
+
+
+# -- crashes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_killed_broker_comes_back_and_its_group_continues(
+    cluster: Callable[[int], Cluster], members: list[GroupMember], strategy: str
+) -> None:
+    (broker,) = cluster(1).brokers.values()
+    name = make_topic(broker, "t")
+    settings = {"partition_assignment_strategy": strategy}
+    members += [GroupMember(broker.bootstrap, name, name, **settings).start() for _ in range(2)]
+    wait_for(lambda: shared_out(members, PARTITIONS), "two members share the partitions")
+    produce(broker, name, range(300))
+    wait_for(lambda: sum(len(each.values) for each in members) >= 300, "everything is read")
+    wait_for(lambda: sum(committed(broker, name, name).values()) == 300, "everything is committed")
+    rebalances, ids = [each.rebalances for each in members], member_ids(broker, name)
+    broker.kill()
+    time.sleep(0.5)  # members notice that it is gone
+    broker.start()
+    produce(broker, name, range(300, 600))
+    wait_for(lambda: sum(len(each.values) for each in members) >= 600, "the group goes on reading")
+    wait_for(lambda: sum(committed(broker, name, name).values()) == 600, "and committing")
+    assert sorted(int(value) for each in members for value in each.values) == list(range(600))
+    assert [each.rebalances for each in members] == rebalances
+    assert member_ids(broker, name) == ids
+
+
+@pytest.mark.slow
+def test_c11_positions_are_never_missing_while_the_broker_comes_back(
+    cluster: Callable[[int], Cluster],
+) -> None:
+    """Asked without a pause from before the kill until well after the restart."""
+    (broker,) = cluster(1).brokers.values()
+    name = make_topic(broker, "t")
+    groups = [f"group-{number}" for number in range(20)]
+    for group in groups:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+        wanted = [TopicPartition(name, partition, 5) for partition in range(PARTITIONS)]
+        consumer.commit(offsets=wanted, asynchronous=False)
+        consumer.close()
+    wrong: list[object] = []
+    answers = itertools.count()
+    stop = threading.Event()
+
+    def ask(group: str) -> None:
+        consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+        partitions = [TopicPartition(name, partition) for partition in range(PARTITIONS)]
+        while not stop.is_set():
+            try:
+                found = consumer.committed(partitions, timeout=5)
+            except Exception:  # it is away, or says that it loads
+                continue
+            next(answers)
+            wrong.extend(each for each in found if each.error is None and each.offset != 5)
+        consumer.close()
+
+    threads = [threading.Thread(target=ask, args=(group,)) for group in groups[:4]]
+    for thread in threads:
+        thread.start()
+    for _ in range(2):
+        broker.kill()
+        broker.start()
+        before = next(answers)
+        wait_for(lambda before=before: next(answers) > before + 50, "answers come again")  # type: ignore[misc]
+    stop.set()
+    for thread in threads:
+        thread.join(BOUND_S)
+    assert wrong == []
+
+
+# -- Apache Kafka's own tools
+
+GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_consumer_group_tool(broker: BrokerProcess, name: str, members: list[GroupMember]) -> None:
+    at = ("--bootstrap-server", broker.bootstrap)
+    produce(broker, name, range(60))
+    members.append(GroupMember(broker.bootstrap, name, name, client_id="reader").start())
+    wait_for(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
+    assert name in kafka_tool(GROUPS, *at, "--list").splitlines()
+    described = kafka_tool(GROUPS, *at, "--describe", "--group", name)
+    rows = [line.split() for line in described.splitlines() if line.startswith(name)]
+    # GROUP TOPIC PARTITION [LEADER-EPOCH] CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID
+    assert sorted(row[2] for row in rows) == [str(number) for number in range(PARTITIONS)]
+    assert all(row[-6:-3] == ["10", "10", "0"] for row in rows), described
+    assert all(row[-2:] == ["/127.0.0.1", "reader"] for row in rows), described
+    state = kafka_tool(GROUPS, *at, "--describe", "--group", name, "--state")
+    assert "Stable" in state
+    verbose = kafka_tool(GROUPS, *at, "--describe", "--group", name, "--members", "--verbose")
+    assert "reader" in verbose
+    members.pop().stop()
+    reset = ("--reset-offsets", "--group", name, "--topic", name, "--to-offset", "3", "--execute")
+    kafka_tool(GROUPS, *at, *reset)
+    assert committed(broker, name, name) == dict.fromkeys(range(PARTITIONS), 3)
+    kafka_tool(GROUPS, *at, "--delete-offsets", "--group", name, "--topic", f"{name}:0")
+    assert committed(broker, name, name) == dict.fromkeys(range(1, PARTITIONS), 3)
+    assert "successful" in kafka_tool(GROUPS, *at, "--delete", "--group", name)
+    assert name not in kafka_tool(GROUPS, *at, "--list").splitlines()
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+def test_kafkas_formatters_read_our_offsets_topic(
+    broker: BrokerProcess, name: str, members: list[GroupMember]
+) -> None:
+    produce(broker, name, range(60))
+    members.append(
+        GroupMember(broker.bootstrap, name, name, client_id="reader", group_instance_id="i").start()
+    )
+    wait_for(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
+    at = ("--bootstrap-server", broker.bootstrap, "--topic", "__consumer_offsets", "--from-beginning")
+
+    def read(formatter: str) -> str:
+        formatter = f"org.apache.kafka.tools.consumer.{formatter}"
+        return kafka_tool(CONSOLE, *at, "--formatter", formatter, "--timeout-ms", "5000")
+
+    offsets = [line for line in read("OffsetsMessageFormatter").splitlines() if f'"{name}"' in line]
+    for partition in range(PARTITIONS):
+        assert any(
+            re.search(rf'"partition":{partition}\b', line) and re.search(r'"offset":10\b', line)
+            for line in offsets
+        ), offsets
+    assert any('"version":3' in line for line in offsets)
+    groups = [line for line in read("GroupMetadataMessageFormatter").splitlines() if f'"{name}"' in line]
+    assert any(
+        '"protocolType":"consumer"' in line
+        and '"groupInstanceId":"i"' in line
+        and '"clientId":"reader"' in line
+        for line in groups
+    ), groups
