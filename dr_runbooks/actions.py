@@ -70,4 +70,4 @@ async def _control(context: Context, verb: str, parts: list[str]) -> Result:
         names = await request(context.runtime, verb, parts)
     except (ControlError, NotRunning) as error:
         raise StepFailed(str(error)) from None
-    return {"processes": names, "at": at}
+    return {"processes": names, "at": at, "done_at": time.time()}

@@ -148,14 +148,14 @@ class Demo:
 
     async def _fail_over(self, flights: TableProducer, reader: GroupReader) -> None:
         outcome = await self._drill("failover", {"client_config": str(self._clients)})
-        lost_at = float(outcome.saved["lost"]["at"])
+        lost_at, gone_at = float(outcome.saved["lost"]["at"]), float(outcome.saved["lost"]["done_at"])
         generation = int(outcome.saved["pointed"]["generation"])
         await self._until(lambda: generation in reader.first_read_at, 30, "a record read from west")
         report = self.report
         report.rto_seconds = reader.first_read_at[generation] - lost_at
         copied = {int(key): offset for key, offset in outcome.saved["held"]["next_offsets"][FLIGHTS].items()}
         report.rpo = recovery_point(
-            flights.acked_partition, flights.acked_offset, flights.acked_at, copied, lost_at
+            flights.acked_partition, flights.acked_offset, flights.acked_at, copied, gone_at
         )
         self._note(
             f"RPO {report.rpo.records:,} records ({report.rpo.seconds:.2f} s), RTO {report.rto_seconds:.2f} s"
