@@ -49,6 +49,10 @@ def bad_count(count: int, left: int, size: int) -> wire.Malformed:
     return wire.Malformed(f"{count} items of at least {size} bytes, but only {left} bytes are left")
 
 
+def too_many() -> wire.Malformed:
+    return wire.Malformed(f"more than {wire.MAX_ITEMS} array items in one message")
+
+
 def bad_tag(tag: int, size: int) -> wire.Malformed:
     return wire.Malformed(f"tagged field {tag} does not fill its {size} bytes")
 
@@ -68,6 +72,7 @@ class _DecoderWriter:
             "bad_length": bad_length,
             "bad_count": bad_count,
             "bad_tag": bad_tag,
+            "too_many": too_many,
             "ZERO_UUID": ZERO_UUID,
         }
         self.level = 0
@@ -75,6 +80,7 @@ class _DecoderWriter:
         """Reads of fixed size that wait to be folded: target, layout code, field path."""
         self.tag_functions: list[tuple[str, Shape]] = []
         with source.block("def decode(buf, pos, end):"):
+            source.line(f"room = {wire.MAX_ITEMS}")
             self.struct(message, "o0")
             source.line("return o0, pos")
         while self.tag_functions:
@@ -196,6 +202,8 @@ class _DecoderWriter:
         source, inner = self.source, field.kind.removeprefix("[]")
         size = item_min_size(field, self.version, self.flexible)
         source.line(f"if n > (end - pos) // {size} or n < 0: raise bad_count(n, end - pos, {size})")
+        source.line(f"room -= n{' // 8' if inner in FIXED else ''}")  # numbers take an eighth of an object
+        source.line("if room < 0: raise too_many()")
         if inner == "uuid":
             source.line(f"{target} = [buf[p:p + 16].tobytes() for p in range(pos, pos + 16 * n, 16)]")
             source.line("pos += 16 * n")
@@ -231,6 +239,7 @@ class _DecoderWriter:
     def tag_function(self, name: str, shape: Shape) -> None:
         source = self.source
         with source.block(f"def {name}(o, buf, pos, limit):"):
+            source.line(f"room = {wire.MAX_ITEMS}")
             source.line("count, pos = read_uvarint(buf, pos)")
             with source.block("for _ in range(count):"):
                 source.line("tag, pos = read_uvarint(buf, pos)")

@@ -13,6 +13,10 @@ from typing import Any
 from protocol.types import Buffer
 
 MAX_STRING = 0x7FFF
+MAX_ITEMS = 500_000
+"""Array items in one message, all arrays together (numbers count an eighth). An item of two bytes becomes an
+object of a hundred, so without a limit a frame could claim fifty times its size (invariant I11). The largest
+honest messages carry the metadata of a whole cluster; this is enough for 200,000 partitions."""
 UVARINT_1 = tuple(bytes((n,)) for n in range(128))
 ONE_BYTE = len(UVARINT_1)
 

@@ -9,7 +9,7 @@ import pytest
 from protocol.codec import decode, decode_from, dumps
 from protocol.codec.layout import is_flexible
 from protocol.codec.schema import Message
-from protocol.codec.wire import uvarint
+from protocol.codec.wire import MAX_ITEMS, uvarint
 from protocol.errors import DecodeError
 from tests.support.messages import all_messages, all_versions, filled, versions
 
@@ -151,6 +151,45 @@ def test_null_where_null_is_not_allowed() -> None:
         decode(HeartbeatRequest, 0, b"\xff\xff" + bytes(20))
     with pytest.raises(DecodeError, match=r"field group_id .* length -2"):
         decode(HeartbeatRequest, 0, b"\xff\xfe" + bytes(20))
+
+
+def test_a_frame_of_tiny_items_cannot_claim_many_times_its_size() -> None:
+    """An item of two bytes becomes an object of a hundred; the number of items in a message has an end."""
+    from protocol.messages.describe_groups_request import DescribeGroupsRequest
+    from protocol.messages.fetch_request import FetchRequest
+    from protocol.messages.metadata_request import MetadataRequest
+
+    names = dumps(DescribeGroupsRequest(groups=[""] * MAX_ITEMS), 5)
+    assert len(decode(DescribeGroupsRequest, 5, names).groups) == MAX_ITEMS
+    too_many = uvarint(MAX_ITEMS + 2) + bytes(40) * MAX_ITEMS
+    hostile = (
+        (MetadataRequest, 12, too_many),
+        (DescribeGroupsRequest, 5, too_many),
+        (FetchRequest, 17, bytes(4 + 4 + 4 + 1 + 4 + 4) + too_many),
+    )
+    for cls, version, _ in hostile:
+        decode(cls, version, dumps(cls(), version))  # compile before memory is measured
+    tracemalloc.start()
+    try:
+        for cls, version, wire in hostile:
+            with pytest.raises(DecodeError, match=f"more than {MAX_ITEMS} array items"):
+                decode(cls, version, wire)
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_items_are_counted_over_all_arrays_of_a_message() -> None:
+    from protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+    from protocol.messages.offset_fetch_request import OffsetFetchRequestTopics as Topic
+
+    topics = [Topic(name="t", partition_indexes=list(range(4000)))] * 997  # numbers count an eighth
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    assert len(decode(OffsetFetchRequest, 8, dumps(request, 8)).groups[0].topics or ()) == 997
+    topics *= 2
+    request.groups[0].topics = topics
+    with pytest.raises(DecodeError, match=r"field groups\[0\].topics\[996\].partition_indexes .* more than"):
+        decode(OffsetFetchRequest, 8, dumps(request, 8))
 
 
 def test_strings_end_at_kafkas_limit() -> None:
