@@ -270,4 +270,5 @@ def _advertised(config: BrokerConfig, ports: dict[str, int]) -> tuple[Endpoint, 
 
 
 def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+    """The system's own words; event loops wrap them in theirs."""
+    return os.strerror(error.errno) if error.errno else str(error)

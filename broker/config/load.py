@@ -35,6 +35,9 @@ def load(properties: Mapping[str, str], origins: Mapping[str, str] | None = None
     errors.extend(_contradictions(config))
     if errors:
         raise ConfigError(errors)
+    for name in properties:
+        if name in IGNORED:
+            _log.warning("%s has no effect: %s", name, IGNORED[name])
     return config
 
 
@@ -52,7 +55,6 @@ def _value(name: str, text: str) -> dict[str, object]:
         raise ValueError(f"{name}: {why}")
     if name not in IGNORED:
         raise ValueError(unknown(name, [*BROKER_DEFINITIONS, *_SYNONYMS]))
-    _log.warning("%s has no effect: %s", name, IGNORED[name])
     return values
 
 
