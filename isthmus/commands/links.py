@@ -1,0 +1,161 @@
+"""`isthmus links …`: what a link has copied, and where offsets are on the other side."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isthmus.output import DIFFERENCES, USAGE, fail, print_json, print_table, say
+from isthmus.stores import run_connectors
+from isthmus.topologies import DEFAULT_FILE, open_runtime, open_topology
+
+if TYPE_CHECKING:
+    from replicator.settings import LinkSettings
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="What links have copied.")
+LinkName = Annotated[str, typer.Argument(metavar="LINK", help="source->target", show_default=False)]
+File = Annotated[Path, typer.Option("--topology", "-f", help="topology YAML")]
+Json = Annotated[bool, typer.Option("--json", help="for machines")]
+
+
+@app.command()
+def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
+    """Show per partition what was copied, what is left, and every gap. Ends with 3 when there are gaps.
+
+    Example: isthmus links status 'east->west'
+    """
+    settings = _settings(link, file)
+    rows = run_connectors(lambda: _status(settings))
+    gaps = [gap for row in rows for gap in row["gaps"]]
+    if as_json:
+        print_json({"link": link, "partitions": rows})
+    else:
+        columns = ("topic", "partition", "at_target", "copied", "lag", "runs")
+        print_table(columns, [[row[column] for column in columns] for row in rows])
+        for row in rows:
+            for start, end, reason in row["gaps"]:
+                say(f"gap: {row['topic']}-{row['partition']} source offsets {start} to {end}: {reason}")
+    if gaps:
+        raise typer.Exit(DIFFERENCES)
+
+
+@app.command()
+def translate(
+    link: LinkName,
+    group: Annotated[str | None, typer.Option(help="all committed offsets of this group")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="with --partition and --offset")] = None,
+    partition: Annotated[int, typer.Option("--partition", "-p")] = 0,
+    offset: Annotated[int | None, typer.Option("--offset", "-o")] = None,
+    back: Annotated[bool, typer.Option("--back", help="from the target to the source (failback)")] = False,
+    file: File = DEFAULT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Translate offsets exactly: a group's committed ones, or a single one. Nothing is changed.
+
+    Not exact means: more was read than is copied, and the position is held back to what is there.
+
+    Example: isthmus links translate 'east->west' --group flight-board
+    """
+    if (group is None) == (topic is None or offset is None):
+        fail("say either --group G, or --topic T --partition P --offset O", USAGE)
+    settings = _settings(link, file)
+    rows = run_connectors(lambda: _translate(settings, group, topic, partition, offset, back))
+    if as_json:
+        print_json({"link": link, "back": back, "positions": rows})
+        return
+    columns = ("topic", "partition", "offset", "from", "exact", "why_not")
+    print_table(columns, [[row[column] for column in columns] for row in rows])
+
+
+def _settings(link: str, file: Path) -> LinkSettings:
+    from topology.runtime import NotRunning
+    from topology.settings import link_settings
+
+    topology = open_topology(file)
+    if link not in topology.links:
+        fail(f"there is no link '{link}' in {topology.name}: {', '.join(topology.links) or 'none'}", USAGE)
+    try:
+        return link_settings(topology, open_runtime(topology), link)
+    except NotRunning as error:
+        fail(str(error))
+
+
+async def _status(settings: LinkSettings) -> list[dict[str, Any]]:
+    from protocol.client import LATEST, ClusterClient
+    from protocol.errors import ProtocolError
+    from replicator.progress import read_ledgers
+
+    async with ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as client:
+        ledgers = await read_ledgers(client, settings.name)
+    try:
+        async with ClusterClient(
+            settings.source.bootstrap, client_id="isthmus-cli", connect_timeout_s=3
+        ) as client:
+            listed = await asyncio.wait_for(client.list_offsets(dict.fromkeys(ledgers, LATEST)), 10)
+            ends: dict[Any, int] = {tp: found.offset for tp, found in listed.items()}
+    except (ProtocolError, TimeoutError):
+        ends = {}  # the source is gone: lag is unknown, which is not zero
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "at_target": ledger.target.topic,
+            "copied": ledger.records,
+            "next_source_offset": ledger.next_source_offset,
+            "lag": ends[tp] - ledger.next_source_offset if tp in ends else None,
+            "runs": len(ledger.runs),
+            "gaps": [(gap.start, gap.end, gap.reason) for gap in ledger.gaps],
+        }
+        for tp, ledger in sorted(ledgers.items())
+    ]
+
+
+async def _translate(
+    settings: LinkSettings,
+    group: str | None,
+    topic: str | None,
+    partition: int,
+    offset: int | None,
+    back: bool,
+) -> list[dict[str, Any]]:
+    from protocol.client import ClusterClient
+    from protocol.types import TopicPartition
+    from replicator.progress import read_ledgers
+    from replicator.translate import Direction, translate_group
+
+    async with ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as client:
+        ledgers = await read_ledgers(client, settings.name)
+    if group is not None:
+        side = settings.target if back else settings.source
+        async with ClusterClient(side.bootstrap, client_id="isthmus-cli") as client:
+            committed = {tp: found.offset for tp, found in (await client.committed(group)).items()}
+    else:
+        committed = {TopicPartition(str(topic), partition): int(offset or 0)}
+    direction = Direction.TO_SOURCE if back else Direction.TO_TARGET
+    found = translate_group(committed, ledgers, direction)
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": position.offset,
+            "from": position.committed,
+            "exact": position.exact,
+            "why_not": None,
+        }
+        for tp, position in sorted(found.positions.items())
+    ]
+    rows += [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": None,
+            "from": committed[tp],
+            "exact": False,
+            "why_not": reason,
+        }
+        for tp, reason in sorted(found.skipped.items())
+    ]
+    return rows
