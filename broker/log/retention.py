@@ -34,8 +34,8 @@ def expired_count(
 ) -> int:
     """How many of the oldest segments may go; none that reaches past `limit`, the high watermark.
 
-    First what lies below the log start, then of the rest what is too much, then what is too old: a segment that
-    time cannot delete does not protect others once the log start has passed it.
+    First what lies below the log start, then of the rest what is too much, then what is too old: a segment
+    that time cannot delete does not protect others once the log start has passed it.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     below = list(takewhile(lambda pair: pair[1] <= limit, zip(segments, ends, strict=True)))
