@@ -45,9 +45,16 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[Any]:
             _stop(session, gateway)
 
 
-def _start(settings: SparkSettings, scratch: Path, output: Any) -> tuple[Any, Any]:
+@contextmanager
+def without_pandas_warning() -> Iterator[None]:
+    """Around calls where pyspark warns of pandas 3; nothing here hands pandas anything."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pyspark warns of the versions of pandas that it was not tested with
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield
+
+
+def _start(settings: SparkSettings, scratch: Path, output: Any) -> tuple[Any, Any]:
+    with without_pandas_warning():
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession

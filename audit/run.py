@@ -1,0 +1,222 @@
+"""Running an audit: look, plan, compare, look again at what does not agree, and say what was found.
+
+Owns the order of things and the judgement that follows from counts: what may have expired, what compaction
+explains, what is still on its way. Incomplete reading ends as incomplete, whatever else was found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from audit.classify import Classified, classify
+from audit.compare import LaneTally, load, read_note, suspects, tally
+from audit.errors import AuditError
+from audit.lanes import Lane
+from audit.planning import Ledgers, Plan, make_plan
+from audit.result import AuditResult, Counts, Difference, DifferenceClass, PartitionResult
+from audit.session import spark_session
+from audit.settings import AuditSettings, ClusterSide, LinkLedger, RestoreLedger
+from audit.sides import BackupView, ClusterView, SideView
+from audit.source import Job
+from connectors import catalogue
+from connectors.errors import ConnectorError
+from connectors.object_store import open_store
+from connectors.restore_report import read_report
+from protocol.client import ClusterClient
+from protocol.errors import ProtocolError
+from replicator.progress import read_ledgers
+
+
+def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
+    """Blocks until the audit is done. `spark` is a session of `audit.session`, by default a new one.
+
+    Raises AuditError when a side or the ledger cannot be looked at at all, or Spark does not start.
+    """
+    phases: dict[str, float] = {}
+    with _phase(phases, "plan"):
+        plan = asyncio.run(_plan(settings))
+    job = Job(
+        (settings.source, settings.target),
+        tuple(plan.splits),
+        plan.topic_ids,
+        settings.ignore_headers,
+        settings.stall_s,
+    )
+    tallies: dict[int, LaneTally] = {}
+    classified = Classified()
+    if plan.splits:
+        with _phase(phases, "start spark"):
+            opened = nullcontext(spark) if spark is not None else spark_session(settings.spark)
+            session = opened.__enter__()
+        try:
+            with _phase(phases, "compare"):
+                tallies = tally(session, _only(job, [lane for lane in plan.lanes if lane.runs is not None]))
+            again = suspects(plan.lanes, tallies)
+            if again:
+                with _phase(phases, "classify"):
+                    rows = load(session, _only(job, again))
+                    classified = classify(session, rows, again, settings.examples)
+        finally:
+            with _phase(phases, "stop spark"):
+                opened.__exit__(None, None, None)
+    return _result(settings, plan, tallies, classified, phases)
+
+
+def _only(job: Job, lanes: list[Lane]) -> Job:
+    numbers = {lane.number for lane in lanes}
+    return replace(job, splits=tuple(split for split in job.splits if split.lane in numbers))
+
+
+async def _plan(settings: AuditSettings) -> Plan:
+    try:
+        async with AsyncExitStack() as stack:
+            source = await stack.enter_async_context(_view(settings.source, settings.settle_s))
+            target = await stack.enter_async_context(_view(settings.target, settings.settle_s))
+            return await make_plan(settings, source, target, await _ledgers(settings))
+    except (ProtocolError, ConnectorError) as error:
+        raise AuditError(f"the audit cannot begin: {error}") from error
+
+
+@asynccontextmanager
+async def _view(side: Any, settle_s: float) -> AsyncIterator[SideView]:
+    if isinstance(side, ClusterSide):
+        async with ClusterClient(side.bootstrap, client_id="isthmus-audit") as client:
+            yield ClusterView(client, settle_s)
+    else:
+        async with open_store(side.store) as store:
+            yield BackupView(await catalogue.read_manifest(store, side.backup_id))
+
+
+async def _ledgers(settings: AuditSettings) -> Ledgers | None:
+    alignment = settings.alignment
+    if isinstance(alignment, LinkLedger):
+        async with ClusterClient(alignment.bootstrap, client_id="isthmus-audit") as client:
+            return await read_ledgers(client, f"{alignment.source_alias}->{alignment.target_alias}")
+    if isinstance(alignment, RestoreLedger):
+        async with open_store(alignment.store) as store:
+            report = await read_report(store, alignment.backup_id, alignment.restore_id)
+            return report.ledgers()
+    return None
+
+
+@contextmanager
+def _phase(phases: dict[str, float], name: str) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        phases[name] = round(phases.get(name, 0.0) + time.monotonic() - began, 3)
+
+
+def _result(
+    settings: AuditSettings,
+    plan: Plan,
+    tallies: dict[int, LaneTally],
+    classified: Classified,
+    phases: dict[str, float],
+) -> AuditResult:
+    second: dict[int, LaneTally] = {}
+    for text in classified.notes:
+        note = json.loads(text)
+        read_note(second.setdefault(note["lane"], LaneTally()), note)
+    for number, found in second.items():
+        if plan.lanes[number].runs is None:
+            tallies[number] = found
+        else:
+            tallies[number].problems += found.problems
+    partitions = tuple(
+        _partition(settings, lane, tallies.get(lane.number, LaneTally()), classified) for lane in plan.lanes
+    )
+    whole = {lane.number for lane, made in zip(plan.lanes, partitions, strict=True) if made.complete}
+    totals = Counts()
+    for partition in partitions:
+        totals += partition.counts
+    return AuditResult(
+        source=str(settings.source),
+        target=str(settings.target),
+        alignment=settings.alignment.kind,
+        totals=totals,
+        partitions=partitions,
+        differences=tuple(
+            Difference(
+                kind=example.kind,
+                source_topic=plan.lanes[example.lane].source.topic,
+                target_topic=plan.lanes[example.lane].target.topic,
+                partition=plan.lanes[example.lane].source.partition,
+                source_offset=example.source_offset,
+                target_offset=example.target_offset,
+                timestamp=example.timestamp,
+            )
+            for example in classified.examples
+            if example.lane in whole
+        ),
+        incomplete=(*plan.incomplete, *(made.problem for made in partitions if not made.complete)),
+        missing_topics=tuple(plan.missing_topics),
+        tolerated=settings.tolerate,
+        notes=(*plan.notes, *(note for lane in plan.lanes for note in lane.notes)),
+        phases=phases,
+    )
+
+
+def _partition(
+    settings: AuditSettings, lane: Lane, found: LaneTally, classified: Classified
+) -> PartitionResult:
+    complete = not found.problems
+    return PartitionResult(
+        source_topic=lane.source.topic,
+        target_topic=lane.target.topic,
+        partition=lane.source.partition,
+        source_range=(lane.source_range.start, lane.source_range.end),
+        target_range=(lane.target_range.start, lane.target_range.end),
+        counts=_counts(settings, lane, found, classified) if complete else Counts(),
+        complete=complete,
+        problem="; ".join(dict.fromkeys(found.problems)),
+        notes=lane.notes,
+    )
+
+
+def _counts(settings: AuditSettings, lane: Lane, found: LaneTally, classified: Classified) -> Counts:
+    numbers: Counter[str] = Counter()
+    for (number, kind, at_head, at_tail), count in classified.counts.items():
+        if number == lane.number:
+            numbers[_judge(settings, lane, kind, at_head=at_head, at_tail=at_tail)] += count
+    pending = numbers.pop("pending", 0)
+    matched = found.matched
+    if lane.runs is None:  # without a ledger a record found in order is simply found
+        matched = numbers.pop(DifferenceClass.MISALIGNED.value, 0)
+    return Counts(
+        compared=found.sources,
+        matched=matched,
+        divergent=lane.divergent,
+        expired_source=lane.expired_source + numbers.pop("expired_source", 0),
+        expired_target=lane.expired_target + numbers.pop("expired_target", 0),
+        gap_records=found.gap_records,
+        gap_offsets=lane.gap_offsets,
+        pending_source=lane.pending_source + pending,
+        pending_target=lane.pending_target,
+        **numbers,
+    )
+
+
+def _judge(
+    settings: AuditSettings, lane: Lane, kind: DifferenceClass, *, at_head: bool, at_tail: bool
+) -> str:
+    """The count that a difference goes into, once what else explains it is taken into account."""
+    if lane.compacted and kind in (DifferenceClass.LOST, DifferenceClass.FOREIGN):
+        return "compacted"
+    if lane.runs is not None:
+        return kind.value
+    if at_head and kind is DifferenceClass.LOST and lane.target_trimmed:
+        return "expired_target"
+    if at_head and kind in (DifferenceClass.FOREIGN, DifferenceClass.DUPLICATE) and lane.source_trimmed:
+        return "expired_source"
+    if at_tail and kind is DifferenceClass.LOST and settings.tail_in_flight:
+        return "pending"
+    return kind.value
