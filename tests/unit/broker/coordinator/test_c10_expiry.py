@@ -11,8 +11,8 @@ from protocol.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from tests.support.clock import VirtualClock
+from tests.support.group_client import GroupClient
 from tests.support.served import Served
-from tests.unit.broker.coordinator.group_client import GroupClient
 from tests.unit.broker.coordinator.reborn import life
 
 SUBSCRIBED_TO_U = b"\x00\x00\x00\x00\x00\x01\x00\x01u\xff\xff\xff\xff"

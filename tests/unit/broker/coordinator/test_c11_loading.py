@@ -16,8 +16,8 @@ from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from protocol.messages.list_groups_request import ListGroupsRequest
 from protocol.records import build_batch
 from protocol.types import TopicPartition
+from tests.support.group_client import GroupClient
 from tests.support.served import Served
-from tests.unit.broker.coordinator.group_client import GroupClient
 from tests.unit.broker.coordinator.reborn import IDS, life
 
 E = ErrorCode

@@ -17,8 +17,8 @@ from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from protocol.messages.fetch_request import FetchRequest
 from protocol.records import Codec, Record, build_batch, decode_batches
 from protocol.types import TopicPartition
+from tests.support.group_client import GroupClient
 from tests.support.served import Served
-from tests.unit.broker.coordinator.group_client import GroupClient
 from tests.unit.broker.coordinator.reborn import IDS, PARTITIONS, lead, life
 
 E = ErrorCode

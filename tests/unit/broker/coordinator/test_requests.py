@@ -20,8 +20,8 @@ from protocol.messages.offset_delete_request import (
     OffsetDeleteRequestTopic,
 )
 from protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.group_client import GroupClient
 from tests.support.served import Served, served
-from tests.unit.broker.coordinator.group_client import GroupClient
 
 E = ErrorCode
 

@@ -1,0 +1,335 @@
+"""The same requests of group members to Apache Kafka and to us: every answer must be the same.
+
+And the other way round: our coordinator reads the offsets topic that Apache Kafka wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import NewTopic as AdminTopic
+
+from broker.control.embedded_zookeeper import EmbeddedZooKeeper
+from broker.coordinator.groups.group import GroupLimits
+from broker.coordinator.replay import Replay
+from broker.coordinator.shard import Shard
+from protocol.client import ClusterClient
+from protocol.client.connection import Connection
+from protocol.messages.describe_groups_request import DescribeGroupsRequest
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.find_coordinator_request import FindCoordinatorRequest
+from protocol.messages.list_groups_request import ListGroupsRequest
+from protocol.types import TopicPartition
+from tests.support.apache_kafka import apache_kafka
+from tests.support.broker import BrokerProcess
+from tests.support.group_client import GroupClient
+from tests.support.zookeeper import fresh_chroot
+
+pytestmark = [pytest.mark.interop, pytest.mark.cluster, pytest.mark.slow]
+
+SETTINGS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
+_numbers = itertools.count()
+Answers = list[Any]
+
+
+class Place:
+    """A broker that is asked, with as many connections as there are members."""
+
+    def __init__(self, bootstrap: str, stack: AsyncExitStack) -> None:
+        self.bootstrap = bootstrap
+        self._stack = stack
+        self.group = f"g-{next(_numbers)}"
+        self.names: dict[str, str] = {}
+
+    async def connect(self) -> Connection:
+        host, _, port = self.bootstrap.partition(":")
+        connection = await Connection.open(host, int(port))
+        self._stack.push_async_callback(connection.close)
+        return connection
+
+    async def client(self, **fields: Any) -> GroupClient:
+        """A member to be; fields are attributes of `GroupClient`."""
+        client = GroupClient(await self.connect(), self.group, instance=fields.pop("instance", None))
+        for name, value in fields.items():
+            setattr(client, name, value)
+        return client
+
+    async def ready(self) -> None:
+        """Until the group has a coordinator that serves it."""
+        connection = await self.connect()
+        async with asyncio.timeout(30):
+            while True:
+                found = await connection.send(FindCoordinatorRequest(key=self.group), 3)
+                if found.error_code == 0:
+                    code, _ = await GroupClient(connection, self.group).committed({"t": [0]})
+                    if code == 0:
+                        return
+                await asyncio.sleep(0.05)
+
+    def plain(self, text: str) -> str:
+        """A member id as its number in the order of appearance: ids are random."""
+        return self.names.setdefault(text, f"member {len(self.names)}") if text else ""
+
+    def joined(self, answer: Any) -> tuple[Any, ...]:
+        return (
+            answer.error_code, answer.generation_id, answer.protocol_type, answer.protocol_name,
+            self.plain(answer.leader), answer.skip_assignment, self.plain(answer.member_id),
+            sorted((self.plain(m.member_id), m.group_instance_id, m.metadata) for m in answer.members),
+        )  # fmt: skip
+
+
+def synced(answer: Any) -> tuple[Any, ...]:
+    return (answer.error_code, answer.protocol_type, answer.protocol_name, answer.assignment)
+
+
+@pytest.fixture(scope="module")
+def both(
+    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, str]]:
+    """(Apache Kafka, isthmus) with the same settings and a topic `t`."""
+    directory, chroot = tmp_path_factory.mktemp("broker"), fresh_chroot(zookeeper_server)
+    with apache_kafka("groups", *(f"{name}={value}" for name, value in SETTINGS.items())) as theirs:
+        ours = BrokerProcess(directory, chroot, 1, settings=SETTINGS).start()
+        try:
+            for bootstrap in (theirs, ours.bootstrap):
+                admin = AdminClient({"bootstrap.servers": bootstrap})
+                admin.create_topics([AdminTopic("t", 3, 1)])["t"].result(30)
+            yield theirs, ours.bootstrap
+        finally:
+            ours.kill()
+
+
+@asynccontextmanager
+async def place(bootstrap: str) -> AsyncIterator[Place]:
+    async with AsyncExitStack() as stack:
+        made = Place(bootstrap, stack)
+        await made.ready()
+        yield made
+
+
+# -- scenarios ---------------------------------------------------------------------------------------------
+
+
+async def first_steps(at: Place) -> Answers:
+    """Two-step join, wrong ids and generations, the life of a lone member."""
+    member, stranger = await at.client(), await at.client(member_id="x", generation=3)
+    said: Answers = [
+        at.joined(await stranger.join()),
+        synced(await stranger.sync({})),
+        await stranger.heartbeat(),
+        await stranger.leave(),
+        await stranger.commit({("t", 0): 1}),
+        at.joined(await member.join()),
+        at.joined(await member.join()),
+        await member.heartbeat(),
+        await member.commit({("t", 0): 1}),
+        synced(await member.sync({member.member_id: b"all"})),
+        synced(await member.sync({member.member_id: b"other"})),
+        await member.commit({("t", 0): 1, ("nope", 0): 1}),
+    ]
+    stranger.member_id, stranger.generation = "", -1
+    said.append(await stranger.commit({("t", 0): 9}))
+    member.generation += 1
+    said += [await member.heartbeat(), synced(await member.sync({})), await member.commit({("t", 0): 9})]
+    said += [await member.leave(), await member.leave(), await stranger.commit({("t", 1): 5})]
+    said += [await member.committed({"t": [0, 1, 2]}), await member.committed(None)]
+    return said
+
+
+async def refusals(at: Place) -> Answers:
+    said: Answers = []
+    for version in (0, 3, 5, 7, 9):
+        bad_session = await at.client(session_ms=1)
+        nameless = await at.client()
+        nameless.group = ""
+        said += [at.joined(await bad_session.join(version)), at.joined(await nameless.join(version))]
+    return said
+
+
+async def repeated_joins(at: Place) -> Answers:
+    """A lost answer: the same join again, by the leader and by a follower, before and after the sync."""
+    leader, follower = await at.client(), await at.client()
+    said: Answers = [at.joined(await leader.enter())]
+    joining = asyncio.create_task(follower.enter())
+    while await leader.heartbeat() != 27:
+        await asyncio.sleep(0.02)
+    said += [at.joined(await leader.join()), at.joined(await joining)]
+    said += [at.joined(await leader.join()), at.joined(await follower.join())]
+    said.append(synced(await leader.sync({leader.member_id: b"1", follower.member_id: b"2"})))
+    said += [at.joined(await follower.join()), synced(await follower.sync())]
+    follower.metadata = leader.metadata[:-1] + b"\xfe"  # changed: everybody has to join again
+    changed = asyncio.create_task(follower.join())
+    while await leader.heartbeat() != 27:
+        await asyncio.sleep(0.02)
+    said += [at.joined(await leader.join()), at.joined(await changed)]
+    return said
+
+
+async def c09(at: Place) -> Answers:
+    """B only sends heartbeats: it is removed after the rebalance timeout, A goes on alone."""
+    a = await at.client(rebalance_ms=3_000, session_ms=30_000)
+    b = await at.client(rebalance_ms=3_000, session_ms=30_000)
+    await a.enter()
+    joining = asyncio.create_task(b.enter())
+    while await a.heartbeat() != 27:
+        await asyncio.sleep(0.02)
+    said: Answers = [at.joined(await a.join()), at.joined(await joining)]
+    said.append(synced(await a.sync({a.member_id: b"1", b.member_id: b"2"})))
+    seen = set()
+    async with asyncio.timeout(5):
+        while (code := await a.heartbeat()) != 27:
+            seen |= {code, await b.heartbeat()}
+            await asyncio.sleep(0.3)
+    said += [seen, await b.heartbeat(), synced(await b.sync()), at.joined(await a.join())]
+    said.append(synced(await a.sync({a.member_id: b"12"})))
+    described = (await a.connection.send(DescribeGroupsRequest(groups=[at.group]), 5)).groups[0]
+    said.append((described.group_state, [at.plain(m.member_id) for m in described.members]))
+    return said
+
+
+async def c09_pending(at: Place) -> Answers:
+    """C gets an id and never uses it: the round waits for C's session and no longer."""
+    a, b = await at.client(session_ms=30_000), await at.client(session_ms=30_000)
+    await a.enter()
+    joining = asyncio.create_task(b.enter())
+    while await a.heartbeat() != 27:
+        await asyncio.sleep(0.02)
+    c = await at.client(session_ms=3_000)
+    said: Answers = [at.joined(await c.join())]
+    started = asyncio.get_running_loop().time()
+    said.append(at.joined(await a.join()))
+    said.append(2.5 < asyncio.get_running_loop().time() - started < 4.5)
+    said.append(at.joined(await joining))
+    return said
+
+
+async def static_members(at: Place) -> Answers:
+    one, two = await at.client(instance="i1"), await at.client(instance="i2")
+    await one.enter()
+    joining = asyncio.create_task(two.enter())
+    while await one.heartbeat() != 27:
+        await asyncio.sleep(0.02)
+    said: Answers = [at.joined(await one.join()), at.joined(await joining)]
+    said.append(synced(await one.sync({one.member_id: b"1", two.member_id: b"2"})))
+    said.append(synced(await two.sync()))
+    for old, versions in ((two, (5, 8, 9)), (one, (9, 8))):
+        for version in versions:
+            back = await at.client(instance=old.instance)
+            said.append(at.joined(await back.join(version)))
+            said.append(synced(await back.sync()))
+            said += [await old.heartbeat(), synced(await old.sync()), await old.leave()]
+            said += [await old.commit({("t", 0): 1}), await back.commit({("t", 0): 1})]
+    stranger = await at.client(instance="i9", member_id="x")
+    said += [at.joined(await stranger.join()), await stranger.leave()]
+    administrator = await at.client(instance="i2")
+    said += [await administrator.leave(), await administrator.leave()]
+    return said
+
+
+async def looking(at: Place) -> Answers:
+    member = await at.client(instance="i")
+    await member.enter()
+
+    async def look() -> Answers:
+        request = DescribeGroupsRequest(groups=[at.group, "never-seen"], include_authorized_operations=False)
+        described = (await member.connection.send(request, 5)).groups
+        listed = (await member.connection.send(ListGroupsRequest(), 4)).groups
+        return [
+            (
+                each.error_code, each.group_state, each.protocol_type, each.protocol_data,
+                [(m.group_instance_id, m.client_id, m.client_host, m.member_metadata, m.member_assignment)
+                 for m in each.members],
+            )
+            for each in described
+        ] + [(e.group_state, e.protocol_type) for e in listed if e.group_id == at.group]  # fmt: skip
+
+    said = await look()
+    await member.sync({member.member_id: b"all"})
+    said += await look()
+    await member.leave()
+    said += await look()
+    simple = await at.client()
+    simple.group = f"{at.group}-simple"
+    await simple.commit({("t", 0): 1})
+    described = (await member.connection.send(DescribeGroupsRequest(groups=[simple.group]), 5)).groups[0]
+    return [*said, (described.group_state, described.protocol_type, described.protocol_data)]
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [first_steps, refusals, repeated_joins, c09, c09_pending, static_members, looking],
+    ids=lambda scenario: scenario.__name__,
+)
+async def test_answers_are_the_same(
+    both: tuple[str, str], scenario: Callable[[Place], Awaitable[Answers]]
+) -> None:
+    async def play(bootstrap: str) -> Answers:
+        async with place(bootstrap) as at:
+            return await scenario(at)
+
+    theirs, ours = await asyncio.gather(*(play(bootstrap) for bootstrap in both))
+    for number, (their, our) in enumerate(zip(theirs, ours, strict=True)):
+        assert our == their, f"answer {number} of {scenario.__name__}: ours first, Apache Kafka's second"
+
+
+# -- what Apache Kafka has written -------------------------------------------------------------------------
+
+
+async def test_we_read_the_offsets_topic_that_kafka_wrote(both: tuple[str, str]) -> None:
+    theirs, _ = both
+    async with place(theirs) as at, ClusterClient(theirs) as client:
+        member = await at.client(instance="i")
+        await member.be_alone()
+        await member.commit({("t", 0): 5, ("t", 1): 6}, metadata="text", committed_leader_epoch=2)
+        simple = await at.client()
+        simple.group = f"{at.group}-simple"
+        await simple.commit({("t", 2): 7})
+        shard = Shard(0, 0, GroupLimits())
+        metadata = await client.metadata(["__consumer_offsets"])
+        for partition in metadata.topics["__consumer_offsets"].partitions:
+            await _replay(client, partition, shard)
+        assert shard.offsets[at.group].keys() == {TopicPartition("t", 0), TopicPartition("t", 1)}
+        found = shard.offsets[at.group][TopicPartition("t", 1)]
+        assert (found.offset, found.leader_epoch, found.metadata) == (6, 2, "text")
+        assert shard.offsets[simple.group][TopicPartition("t", 2)].offset == 7
+        group = shard.groups[at.group]
+        assert (group.generation, group.protocol_type, group.protocol) == (1, "consumer", "range")
+        (stored,) = group.members.values()
+        assert (stored.member_id, stored.instance_id, stored.assignment) == (member.member_id, "i", b"all")
+        assert group.subscribed_topics == {"t"}
+
+
+async def _replay(client: ClusterClient, partition: int, shard: Shard) -> None:
+    replay = Replay(f"__consumer_offsets-{partition}")
+    offset = 0
+    while True:
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1 << 24,
+            topics=[
+                FetchTopic(
+                    topic="__consumer_offsets",
+                    partitions=[
+                        FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24)
+                    ],
+                )
+            ],
+        )
+        answer = await client.send_leader(
+            TopicPartition("__consumer_offsets", partition), request, highest=12
+        )
+        found = answer.responses[0].partitions[0]
+        for _ in replay.feed(bytes(found.records or b"")):
+            pass
+        if offset >= found.high_watermark or not found.records:
+            break
+        offset = found.high_watermark
+    for _ in replay.fill(shard):
+        pass
