@@ -330,10 +330,14 @@ class Segment:
                 if blocking:
                     raise CorruptLog(f"{self.path('log')}: the batch at byte {start} is cut short")
                 raise NotCached
+        self.remember(next_offset, start + length)
+        return data[:length], next_offset
+
+    def remember(self, offset: int, position: int) -> None:
+        """A batch that starts at `position` is where the next read will go on."""
         if len(self._boundaries) >= _MAX_BOUNDARIES:
             self._boundaries = {}
-        self._boundaries[next_offset] = start + length
-        return data[:length], next_offset
+        self._boundaries[offset] = position
 
     def _bytes(self, position: int, size: int, blocking: bool) -> memoryview:
         if blocking:

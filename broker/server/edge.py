@@ -17,11 +17,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 from broker.server.context import ConnectionInfo
-from broker.server.intake import START, FrameBuffer, FrameSizeError
+from broker.server.intake import START, FrameBuffer
+from broker.server.outbox import Bytes, Outbox, Region, ShortRegionError
 
 logger = logging.getLogger("isthmus.broker")
 
-Segments = Sequence[bytes | bytearray | memoryview]
+Segments = Sequence[Bytes | Region]
 # The most answers of one connection that may be waiting at once (requests that allow it, e.g. acks=all).
 MAX_WAITING = 32
 # Answers up to this many bytes together go out in one write.
@@ -67,8 +68,8 @@ class Connection(asyncio.BufferedProtocol):
     """One client connection. `owner` is told when it is made and lost."""
 
     __slots__ = (
-        "_blocked", "_buffer", "_closing", "_info", "_out", "_out_size", "_owner", "_reading", "_serve",
-        "_slots", "_transport", "_writable", "last_active",
+        "_blocked", "_buffer", "_closing", "_info", "_out", "_out_size", "_outbox", "_owner", "_reading",
+        "_serve", "_slots", "_transport", "last_active",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, serve: Serve, max_frame: int) -> None:
@@ -76,11 +77,11 @@ class Connection(asyncio.BufferedProtocol):
         self._serve = serve
         self._buffer = FrameBuffer(max_frame)
         self._slots: deque[_Slot] = deque()
-        self._out: list[bytes | bytearray | memoryview] = []
+        self._out: list[Bytes | Region] = []
         self._out_size = 0
+        self._outbox: Outbox
         self._blocked = False  # a request is pending that no other may overtake
         self._reading = True
-        self._writable = True
         self._closing = False
         self._transport: asyncio.Transport | None = None
         self._info = ConnectionInfo("", 0)
@@ -90,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
+        self._outbox = Outbox(self._transport)
         peer = transport.get_extra_info("peername") or ("?", 0)
         self._info = ConnectionInfo(str(peer[0]), int(peer[1]), self._owner.name)
         self.last_active = self._owner.now()
@@ -103,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
                 slot.task.cancel()
         self._slots.clear()
         self._out.clear()
+        self._outbox.clear()
         self._owner.connection_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -117,26 +120,30 @@ class Connection(asyncio.BufferedProtocol):
         return False  # close, after what is written has left; a pending answer has no reader any more
 
     def pause_writing(self) -> None:
-        self._writable = False
+        self._outbox.writable = False
 
     def resume_writing(self) -> None:
-        self._writable = True
+        self._outbox.writable = True
         self.last_active = self._owner.now()
-        self._pump()
+        self._flush()
+        if not self._closing:
+            self._pump()
+        elif not self._outbox:
+            self.close()
 
     # -- the pump
 
     def _pump(self) -> None:
         """Serve frames while nothing holds them up; small answers to pipelined ones are written together."""
         try:
-            while self._writable and not self._blocked and not self._closing:
+            while not self._blocked and not self._closing and not self._held_up:
                 frame = self._buffer.next_frame()
                 if frame is None:
                     break
                 self._take(self._serve(frame, self._info))
                 if self._out_size > COALESCED:
                     self._flush()
-        except (CloseConnectionError, FrameSizeError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, only this connection ends
             self._owner.refused(self._info, error)
             self._flush()  # what was asked before the offence is answered
             self.close()
@@ -185,17 +192,31 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._pump()
 
+    @property
+    def _held_up(self) -> bool:
+        """Whether the peer has not taken earlier answers yet."""
+        return not self._outbox.writable or bool(self._outbox)
+
     def _flush(self) -> None:
-        if self._out and self._transport is not None:
-            out, self._out, self._out_size = self._out, [], 0
-            self._transport.writelines(out)
+        """Hand over what is to be written, as far as the peer takes it."""
+        if self._transport is None:
+            return
+        out, self._out, self._out_size = self._out, [], 0
+        try:
+            self._outbox.write(out)
+        except ShortRegionError as error:
+            self._owner.refused(self._info, error)
+            self.abort()
+        except OSError:  # the peer has gone
+            self.abort()
 
     def _steer_reading(self) -> None:
         """Read on unless whole frames fill the buffer; hand the buffer back when nothing is in it."""
         if self._transport is None:
             return
-        held_up = self._blocked or not self._writable
-        full = held_up and self._buffer.pending > 0 and len(self._buffer.space()) == 0
+        full = (
+            (self._blocked or self._held_up) and self._buffer.pending > 0 and len(self._buffer.space()) == 0
+        )
         if full and self._reading:
             self._reading = False
             self._transport.pause_reading()
@@ -222,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close after what is written has left."""
         self._closing = True
-        if self._transport is not None:
+        if self._transport is not None and not self._outbox:
             self._transport.close()
 
     def abort(self) -> None:

@@ -8,7 +8,8 @@
   null for read_uncommitted and a list, possibly empty, for read_committed.
 - Leader epochs are checked from v9 (KIP-320); topic ids replace names from v13 (KIP-516); a wrong leader is
   corrected from v16 (KIP-951).
-- Batches go from the page cache to the socket as segments; what is not cached is read in a thread.
+- Large answers go from the page cache to the socket without being read; what is not cached is read in a
+  thread.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.log import Log, LogSlice, NotCached, OffsetOutOfRange, StorageFailed
+from broker.log.region import Located, locate
 from broker.replication import Partition
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
@@ -59,7 +61,7 @@ class _Cold(NamedTuple):
 _Pass = Generator[_Cold, LogSlice, None]
 
 
-def _aborted(log: Log, offset: int, found: LogSlice) -> list[AbortedTransaction]:
+def _aborted(log: Log, offset: int, found: LogSlice | Located) -> list[AbortedTransaction]:
     """What a read_committed reader must drop from what it is sent."""
     if not found.size:
         return []
@@ -169,8 +171,11 @@ class _Fetch:
         limit = stable if self._committed else high_watermark
         max_bytes = max(0, min(wanted.partition_max_bytes, self._max_bytes - self._size))
         offset, min_one = wanted.fetch_offset, self._size == 0
+        found: LogSlice | Located | None
         try:
-            found = log.read(offset, max_bytes, limit, min_one)
+            found = locate(log, offset, max_bytes, limit, min_one)
+            if found is None:
+                found = log.read(offset, max_bytes, limit, min_one)
         except NotCached:
             found = yield _Cold(log, offset, max_bytes, limit, min_one)
         self._size += found.size
@@ -181,7 +186,7 @@ class _Fetch:
             last_stable_offset=stable,
             log_start_offset=log.start_offset,
             aborted_transactions=_aborted(log, offset, found) if self._committed else None,
-            records=found.segments,
+            records=found.segments,  # type: ignore[arg-type]  # the edge sends regions from their files
         )
 
     # -- refusals

@@ -10,15 +10,19 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
+from broker.log.files import OpenFile
+from broker.log.region import FileRegion
 from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Pending, Segments
 from broker.server.intake import START
 from broker.server.listener import Listener
+from broker.server.outbox import PIECE
 
 BOUND_S = 30.0
 
@@ -45,6 +49,9 @@ class Scripted:
             return [framed(rest.encode("latin-1"))]
         if verb == "big":
             return [bytes(4), memoryview(bytes(int(rest)))]
+        if verb == "file":
+            path, size = rest.split("|")
+            return [int(size).to_bytes(4, "big"), FileRegion(OpenFile(path), 0, int(size))]
         if verb == "mute":
             return None
         if verb in ("wait", "over", "leave"):
@@ -254,6 +261,48 @@ async def test_a_client_that_does_not_read_stops_being_served(
     async with asyncio.timeout(BOUND_S):
         await reader.readexactly(50 * (size + 4))
     assert len(script.started) == 50
+
+
+@on_uvloop
+async def test_regions_of_files_keep_their_place_between_other_answers(dial: Dial, tmp_path: Path) -> None:
+    content = os.urandom(9_000_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    reader, writer = await dial()
+    request = framed(b"file:%s|%d" % (str(path).encode(), len(content)))
+    writer.write(framed(b"say:before") + request + framed(b"say:between") + request + framed(b"say:after"))
+    answers = [await answer(reader) for _ in range(5)]
+    assert answers == [b"before", content, b"between", content, b"after"]
+
+
+@on_uvloop
+async def test_a_slow_reader_of_a_region_holds_one_piece_of_it(
+    dial: Dial, listener: Listener, tmp_path: Path
+) -> None:
+    content = os.urandom(30_000_000)
+    path = tmp_path / "segment"
+    path.write_bytes(content)
+    reader, writer = await dial()
+    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    writer.write(framed(b"file:%s|%d" % (str(path).encode(), len(content))) * 2)
+    await until(lambda: any(connection._outbox for connection in listener.connections))
+    (connection,) = listener.connections
+    assert connection._transport is not None
+    assert connection._transport.get_write_buffer_size() <= PIECE
+    path.unlink()
+    reader._transport.resume_reading()  # type: ignore[attr-defined]
+    assert await answer(reader) == content
+    assert await closed(reader), "the second request found no file"
+
+
+@on_uvloop
+async def test_a_file_that_is_too_short_ends_the_connection(dial: Dial, tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"x" * 1000)
+    reader, writer = await dial()
+    writer.write(framed(b"file:%s|%d" % (str(path).encode(), 5000)))
+    with pytest.raises(asyncio.IncompleteReadError):
+        await answer(reader)
 
 
 @on_uvloop

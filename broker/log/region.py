@@ -1,0 +1,130 @@
+"""Batches to be sent straight from their file: found by their headers, never read into memory.
+
+`locate` is `LogView.read` for large answers: the same whole batches, but as a range of the segment's file
+that a socket can be fed from (`sendfile`). The file stays open while a region refers to it, whatever
+retention does. Whether the range is in the page cache is only sampled, because asking for every page would
+cost as much as reading it; a page that was missed costs one wait for the disk.
+"""
+
+import os
+from struct import Struct
+from typing import Final, NamedTuple
+
+from broker.log.errors import CorruptLog, NotCached, OffsetOutOfRange, StorageFailed
+from broker.log.files import OpenFile
+from broker.log.log_view import LogView
+from broker.log.segment import Segment
+from protocol.records import HEADER_SIZE
+from protocol.records.header import LENGTH_OVERHEAD
+
+WORTH_LOCATING: Final = 32 * 1024
+"""Below this many bytes one read is cheaper than the calls that avoid it."""
+_SAMPLE_EVERY: Final = 128 * 1024
+"""The kernel reads ahead in steps of this size, so what is cached comes in such pieces."""
+_RWF_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_UNSUPPORTED: Final = (22, 95)
+_SPAN: Final = Struct(">qi11xi")
+"""Base offset, batch length and last offset delta of a batch header."""
+
+
+class FileRegion:
+    """Bytes of a file that never change. `len()` is what a receiver gets."""
+
+    __slots__ = ("_file", "position", "size")
+
+    def __init__(self, file: OpenFile, position: int, size: int) -> None:
+        self._file = file
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def fd(self) -> int:
+        return self._file.fd
+
+    def advance(self, count: int) -> None:
+        """Forget the first `count` bytes."""
+        self.position += count
+        self.size -= count
+
+    def read(self, count: int) -> bytes:
+        """Up to `count` bytes from the front; waits for the disk."""
+        return self._file.read(self.position, min(count, self.size))
+
+    def is_cached(self) -> bool:
+        """Whether samples of the range are in the page cache."""
+        probe = [bytearray(1)]
+        last = self.position + self.size - 1
+        try:
+            for at in (*range(self.position, last, _SAMPLE_EVERY), last):
+                os.preadv(self.fd, probe, at, _RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+        return True
+
+
+class Located(NamedTuple):
+    """What `LogSlice` is, with regions in place of bytes."""
+
+    segments: list[FileRegion]
+    size: int
+    next_offset: int
+
+
+def locate(log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: bool) -> Located | None:
+    """Like `LogView.read`; None where reading is the better way (little data, or at a segment's border).
+
+    Raises `OffsetOutOfRange`, `StorageFailed`; `NotCached` when the disk would have to be waited for.
+    """
+    log_end = log.end_offset
+    if offset < log.start_offset or offset > log_end:
+        raise OffsetOutOfRange(log.directory, offset, log.start_offset, log_end)
+    if max_bytes < WORTH_LOCATING or offset >= max_offset:
+        return None
+    segment = log.segments.from_offset(offset)[0]
+    end = segment.size  # taken first: bytes below it are complete, whatever is appended meanwhile
+    if end < WORTH_LOCATING:
+        return None
+    try:
+        if max_offset < log_end:
+            end = segment.find(max_offset, blocking=False)
+        start = segment.find(offset, blocking=False)
+        if end - start < WORTH_LOCATING:
+            return None
+        stop, next_offset = _whole(segment, start, end, max_bytes, min_one)
+        region = FileRegion(segment.file, start, stop - start)
+        if region.size < WORTH_LOCATING:
+            return None
+        if not region.is_cached():
+            raise NotCached
+    except OSError as error:
+        raise StorageFailed(f"{log.directory} cannot be read: {error.strerror}") from error
+    return Located([region], region.size, next_offset)
+
+
+def _whole(segment: Segment, start: int, end: int, max_bytes: int, min_one: bool) -> tuple[int, int]:
+    """Where the last whole batch within the limits ends, and the offset after it.
+
+    Walks headers from the last indexed batch on.
+    """
+    limit = min(start + max_bytes, end)
+    at = max(start, segment.offset_index.floor_position(limit - HEADER_SIZE))
+    next_offset = -1
+    while at + HEADER_SIZE <= limit:
+        base, length, delta = _SPAN.unpack(segment.file.read_cached(at, _SPAN.size))
+        size = length + LENGTH_OVERHEAD
+        if size < HEADER_SIZE:
+            raise CorruptLog(f"{segment.path('log')}: no batch starts at byte {at}")
+        if at + size > limit and not (min_one and at == start):
+            next_offset = max(next_offset, base)
+            break
+        at += size
+        next_offset = base + delta + 1
+    if next_offset >= 0:
+        segment.remember(next_offset, at)
+    return at, next_offset

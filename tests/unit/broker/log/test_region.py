@@ -1,0 +1,120 @@
+"""Locating batches for sending gives the very bytes that reading gives."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.log import Log, LogConfig, NotCached, OffsetOutOfRange
+from broker.log.region import WORTH_LOCATING, FileRegion, locate
+from protocol.records import Record, build_batch
+from tests.support.clock import VirtualClock
+
+
+def append(log: Log, count: int, size: int) -> int:
+    now = log.clock.now_ms()
+    records = [Record(offset=n, timestamp=now, key=None, value=os.urandom(size)) for n in range(count)]
+    return log.append(bytearray(build_batch(records)), 0).base_offset
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    """Three segments with batches of all sizes, 6 MB."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    opened = Log.open(directory, LogConfig(segment_bytes=2_500_000), VirtualClock(), clean=True)
+    dice = random.Random(7)
+    while opened.size < 6_000_000:
+        append(opened, dice.choice([1, 3, 50]), dice.choice([10, 700, 9_000]))
+    opened.high_watermark = opened.end_offset
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("max_bytes", [10_000, 40_000, 200_000, 1_000_000, 50_000_000])
+@pytest.mark.parametrize("min_one", [True, False])
+def test_the_same_batches_as_reading(log: Log, max_bytes: int, min_one: bool) -> None:
+    located = 0
+    dice = random.Random(3)
+    for _ in range(150):
+        offset = dice.randrange(log.end_offset)
+        limit = log.end_offset if dice.random() < 0.5 else dice.randrange(log.end_offset + 1)
+        found = locate(log, offset, max_bytes, limit, min_one)
+        if found is None:
+            continue
+        located += 1
+        expected = log.read_blocking(offset, max_bytes, limit, min_one)
+        (region,) = found.segments
+        assert (found.size, found.next_offset) == (expected.size, expected.next_offset)
+        assert region.read(region.size) == b"".join(expected.segments)
+    assert (located > 20) == (max_bytes > WORTH_LOCATING)
+
+
+def test_reading_on_from_where_a_region_ended_sees_every_offset(log: Log) -> None:
+    offset = 0
+    total = 0
+    while offset < log.end_offset:
+        found = locate(log, offset, 300_000, log.end_offset, True)
+        taken = found if found is not None else log.read_blocking(offset, 300_000, log.end_offset)
+        total += taken.size
+        assert taken.next_offset > offset
+        offset = taken.next_offset
+    assert total == log.size
+
+
+def test_a_batch_above_the_limit_comes_whole_or_not_at_all(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    log = Log.open(directory, LogConfig(), VirtualClock(), clean=True)
+    append(log, 1, 200_000)
+    append(log, 1, 10)
+    found = locate(log, 0, 100_000, 2, True)
+    assert found is not None
+    assert found.next_offset == 1
+    assert locate(log, 0, 100_000, 2, False) is None
+    log.close()
+
+
+def test_offsets_outside_are_refused(log: Log) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        locate(log, log.end_offset + 1, 1_000_000, log.end_offset, True)
+    assert locate(log, log.end_offset, 1_000_000, log.end_offset, True) is None
+
+
+def test_a_region_outlives_its_segment(log: Log) -> None:
+    found = locate(log, 0, 1_000_000, log.end_offset, True)
+    assert found is not None
+    (region,) = found.segments
+    before = region.read(region.size)
+    log.truncate_fully(log.end_offset)
+    assert region.read(region.size) == before
+
+
+def test_what_is_not_in_memory_is_noticed(log: Log) -> None:
+    found = locate(log, 0, 1_000_000, log.end_offset, True)
+    assert found is not None
+    (region,) = found.segments
+    assert region.is_cached()
+    for path in Path(log.directory).glob("*.log"):
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+    if region.is_cached():
+        pytest.skip("this file system keeps everything in memory")
+    with pytest.raises(NotCached):
+        locate(log, 0, 1_000_000, log.end_offset, True)
+
+
+def test_a_region_shrinks_from_the_front(log: Log) -> None:
+    found = locate(log, 0, 1_000_000, log.end_offset, True)
+    assert found is not None
+    region: FileRegion = found.segments[0]
+    whole = region.read(region.size)
+    region.advance(1000)
+    assert len(region) == len(whole) - 1000
+    assert region.read(500) == whole[1000:1500]
