@@ -1,9 +1,9 @@
 """Records out of a batch (Kafka's DefaultRecord).
 
-One flat loop per batch: most lengths and deltas take one or two bytes, which are decoded in line; longer
-ones go through a function. The payload is indexed as `bytes`, the fastest thing to index, so a read past
-its end is an IndexError, and a slice past its end shows in the check at the record's end. Every damage is
-a `DecodeError` before the damaged record is handed out.
+One flat loop per batch: most lengths take one or two bytes and most deltas up to three, which are decoded
+in line; longer ones go through a function. The payload is indexed as `bytes`, the fastest thing to index,
+so a read past its end is an IndexError, and a slice past its end shows in the check at the record's end.
+Every damage is a `DecodeError` before the damaged record is handed out.
 """
 
 from collections.abc import Iterator
@@ -77,11 +77,15 @@ def _records(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa: C90
         pos += 1
         if delta > 127:
             more = data[pos]
+            pos += 1
             if more < 128:
                 delta = delta & 127 | more << 7
-                pos += 1
             else:
-                delta, pos = _unsigned(data, pos - 1, 10)
+                third = data[pos]
+                pos += 1
+                delta = delta & 127 | (more & 127) << 7 | (third & 127) << 14
+                if third > 127:
+                    delta, pos = _unsigned(data, pos - 3, 10)
         timestamp = base_timestamp + (delta >> 1 ^ -(delta & 1))
         if not _I64_MIN <= timestamp <= _I64_MAX:
             raise _damage(header, f"timestamp {timestamp} does not fit 64 bits")
@@ -90,11 +94,15 @@ def _records(data: bytes, header: BatchHeader) -> Iterator[Record]:  # noqa: C90
         pos += 1
         if delta > 127:
             more = data[pos]
+            pos += 1
             if more < 128:
                 delta = delta & 127 | more << 7
-                pos += 1
             else:
-                delta, pos = _unsigned(data, pos - 1, 5)
+                third = data[pos]
+                pos += 1
+                delta = delta & 127 | (more & 127) << 7 | (third & 127) << 14
+                if third > 127:
+                    delta, pos = _unsigned(data, pos - 3, 5)
         at = delta >> 1
         if delta & 1 or not previous < at <= last_delta:
             raise _damage(header, f"offset deltas do not ascend within 0..{last_delta}")
@@ -153,12 +161,18 @@ def _headers(data: bytes, pos: int, end: int, into: list[Header], header: BatchH
     if count & 1 or count >> 1 > (end - pos) // 2:  # a header takes at least two bytes
         raise _damage(header, f"impossible number of record headers at byte {pos}")
     for _ in range(count >> 1):
-        size, pos = _unsigned(data, pos, 5)
+        size = data[pos]
+        pos += 1
+        if size > 127:
+            size, pos = _unsigned(data, pos - 1, 5)
         if size & 1:
             raise _damage(header, f"header key without a name at byte {pos}")
         stop = pos + (size >> 1)
         name = data[pos:stop].decode()
-        size, pos = _unsigned(data, stop, 5)
+        size = data[stop]
+        pos = stop + 1
+        if size > 127:
+            size, pos = _unsigned(data, stop, 5)
         if not size & 1:
             stop = pos + (size >> 1)
             into.append((name, data[pos:stop]))

@@ -1,4 +1,4 @@
-"""Every call of the cluster client, and batches to and from other clients, with Apache Kafka and our broker."""
+"""Every call of the cluster client, and batches to and from others, with Apache Kafka and our broker."""
 
 import asyncio
 import uuid
@@ -109,7 +109,7 @@ async def test_topics(client):
 
     await client.delete_topics(list(names))
     assert one not in (await client.metadata(None)).topics
-    with pytest.raises(KafkaError, match="topic never: .*UNKNOWN_TOPIC_OR_PARTITION"):
+    with pytest.raises(KafkaError, match=r"topic never: .*UNKNOWN_TOPIC_OR_PARTITION"):
         await client.delete_topics(["never"], retry=NO_RETRIES)
 
 
