@@ -97,6 +97,12 @@ class OffsetStore:
             return dict(known)
         return {partition: known.get(partition) for partition in partitions}
 
+    def count(self) -> int:
+        """Return how many positions the complete shards hold."""
+        return sum(
+            len(offsets) for led in self._runtime.shards.active() for offsets in led.shard.offsets.values()
+        )
+
     # -- forgetting ------------------------------------------------------------------------------------
 
     async def delete(self, group_id: str, partitions: Collection[TopicPartition]) -> ErrorCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.config import BrokerConfig
-from broker.coordinator.groups.group import GroupLimits
+from broker.coordinator.groups.limits import GroupLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

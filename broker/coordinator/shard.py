@@ -12,7 +12,8 @@ from enum import Enum
 
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.groups.departing import kill
-from broker.coordinator.groups.group import Group, GroupLimits, TimerKey
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.limits import GroupLimits, TimerKey
 from broker.coordinator.groups.restoring import resume
 from broker.coordinator.groups.states import GroupState
 from broker.coordinator.instant import Instant

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 
 from broker.clock import Clock
-from broker.coordinator.groups.group import GroupLimits
+from broker.coordinator.groups.limits import GroupLimits
 from broker.coordinator.java_hash import partition_for
 from broker.coordinator.loading import load
 from broker.coordinator.offsets_log import OffsetsLog

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.coordinator.groups.states import GroupState
+
 if TYPE_CHECKING:
     from broker.server.app import Broker
 
@@ -25,6 +27,8 @@ _LOG_GAUGES = (
     ("kafka_log_log_logstartoffset", "start_offset", "Start offset of the log"),
     ("kafka_log_log_size", "size", "Bytes of record batches"),
 )
+
+_GROUPS = "kafka_coordinator_group_groupmetadatamanager"
 
 
 def add_part_metrics(broker: Broker) -> None:
@@ -50,6 +54,12 @@ def add_part_metrics(broker: Broker) -> None:
         metrics.gauge(name, text, (), partial(single, broker))
     for name, attribute, text in _LOG_GAUGES:
         metrics.gauge(name, text, ("topic", "partition"), partial(_by_partition, broker, attribute))
+    for state in GroupState:
+        if state is not GroupState.DEAD:
+            name = f"{_GROUPS}_numgroups{state.value.lower()}"
+            metrics.gauge(name, f"Groups in state {state.value}", (), partial(_groups_in, broker, state))
+    metrics.gauge(f"{_GROUPS}_numgroups", "Groups coordinated here", (), partial(_groups, broker))
+    metrics.gauge(f"{_GROUPS}_numoffsets", "Committed offsets of these groups", (), partial(_offsets, broker))
 
 
 def _by_api(broker: Broker, counts: dict[int, int]) -> Samples:
@@ -84,3 +94,15 @@ def _by_partition(broker: Broker, attribute: str) -> Samples:
         log = broker.logs.get(tp)
         if log is not None:
             yield (tp.topic, str(tp.partition)), getattr(log, attribute)
+
+
+def _groups(broker: Broker) -> Samples:
+    yield (), len(broker.groups.all_groups())
+
+
+def _groups_in(broker: Broker, state: GroupState) -> Samples:
+    yield (), sum(group.state is state for group in broker.groups.all_groups())
+
+
+def _offsets(broker: Broker) -> Samples:
+    yield (), broker.groups.offsets.count()

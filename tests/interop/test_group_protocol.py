@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as AdminTopic
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
-from broker.coordinator.groups.group import GroupLimits
+from broker.coordinator.groups.limits import GroupLimits
 from broker.coordinator.replay import Replay
 from broker.coordinator.shard import Shard
 from protocol.client import ClusterClient

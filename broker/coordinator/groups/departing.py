@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.coordinator.groups.events import NO_MEMBER, Joined, Leaving, Synced
-from broker.coordinator.groups.group import Group, Timer
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.limits import Timer
 from broker.coordinator.groups.rebalance import membership_changed
 from broker.coordinator.groups.states import GroupState
 from broker.coordinator.instant import Instant

@@ -7,9 +7,6 @@ This module changes data and keeps it consistent; when to do so is decided in `j
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
 
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.groups.events import (
@@ -21,46 +18,12 @@ from broker.coordinator.groups.events import (
     Synced,
     Waiter,
 )
+from broker.coordinator.groups.limits import GroupLimits, InitialDelay, Timer, TimerKey
 from broker.coordinator.groups.member import Member
 from broker.coordinator.groups.states import ENTERED_FROM, GroupState
 from broker.coordinator.groups.subscription import subscribed_topics
 from broker.coordinator.instant import Instant
 from protocol.errors import ErrorCode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLimits:
-    """Settings that bound groups; names as in Kafka's `group.*`, times in milliseconds."""
-
-    min_session_timeout_ms: int = 6_000
-    max_session_timeout_ms: int = 1_800_000
-    max_size: int = 2**31 - 1
-    initial_rebalance_delay_ms: int = 3_000
-    #: A parked join of a member that was never told its id cannot be kept alive by heartbeats: its limit.
-    new_member_join_timeout_ms: int = 300_000
-
-
-class Timer(Enum):
-    """What a deadline of a group is for."""
-
-    JOIN = "join"
-    SYNC = "sync"
-    SESSION = "session"
-
-
-class TimerKey(NamedTuple):
-    """A deadline of a group; `member_id` is empty for JOIN and SYNC."""
-
-    group_id: str
-    timer: Timer
-    member_id: str = ""
-
-
-class InitialDelay(NamedTuple):
-    """How the first round of an empty group waits: the current step and what may still be added, in ms."""
-
-    step_ms: int
-    remaining_ms: int
 
 
 class Group:

@@ -18,7 +18,8 @@ from broker.coordinator.groups.events import (
     StoreReason,
     Waiter,
 )
-from broker.coordinator.groups.group import Group, Timer
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.limits import Timer
 from broker.coordinator.groups.member import Member
 from broker.coordinator.groups.rebalance import maybe_complete_join, membership_changed
 from broker.coordinator.groups.states import GroupState

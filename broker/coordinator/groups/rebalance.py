@@ -7,7 +7,8 @@ more members, and longer while they keep coming) and KIP-345 (static members tha
 from __future__ import annotations
 
 from broker.coordinator.groups.events import Store, StoreReason, Synced
-from broker.coordinator.groups.group import Group, InitialDelay, Timer
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.limits import InitialDelay, Timer
 from broker.coordinator.groups.states import CAN_REBALANCE, GroupState
 from broker.coordinator.instant import Instant
 from protocol.errors import ErrorCode

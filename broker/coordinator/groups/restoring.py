@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.groups.events import GroupImage
-from broker.coordinator.groups.group import Group, GroupLimits, TimerKey
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.limits import GroupLimits, TimerKey
 from broker.coordinator.groups.member import Member
 from broker.coordinator.groups.rebalance import prepare
 from broker.coordinator.groups.states import GroupState

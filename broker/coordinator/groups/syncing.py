@@ -7,7 +7,8 @@ knows what each member holds.
 from __future__ import annotations
 
 from broker.coordinator.groups.events import Store, StoreReason, SyncCall, Synced, Waiter
-from broker.coordinator.groups.group import Group, Timer
+from broker.coordinator.groups.group import Group
+from broker.coordinator.groups.limits import Timer
 from broker.coordinator.groups.member import Member
 from broker.coordinator.groups.rebalance import membership_changed, reset_assignments
 from broker.coordinator.groups.states import GroupState

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from broker.coordinator.groups.departing import on_session_deadline
 from broker.coordinator.groups.events import Store, StoreReason
-from broker.coordinator.groups.group import Group, Timer, TimerKey
+from broker.coordinator.groups.group import Group
 from broker.coordinator.groups.joining import replacement_stored
+from broker.coordinator.groups.limits import Timer, TimerKey
 from broker.coordinator.groups.rebalance import on_join_deadline, on_sync_deadline
 from broker.coordinator.groups.syncing import assignment_stored
 from broker.coordinator.instant import Instant

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from broker.coordinator.deadlines import Deadlines
 from broker.coordinator.groups.departing import heartbeat, leave
 from broker.coordinator.groups.events import Answer, JoinCall, Joined, Leaving, Store, SyncCall, Synced
-from broker.coordinator.groups.group import Group, GroupLimits, TimerKey
+from broker.coordinator.groups.group import Group
 from broker.coordinator.groups.joining import join
+from broker.coordinator.groups.limits import GroupLimits, TimerKey
 from broker.coordinator.groups.syncing import sync
 from broker.coordinator.groups.transitions import on_deadline, on_stored
 from broker.coordinator.instant import Instant

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 )
 
 from broker.coordinator.groups.events import Leaving, StoreReason
-from broker.coordinator.groups.group import GroupLimits, Timer, TimerKey
+from broker.coordinator.groups.limits import GroupLimits, Timer, TimerKey
 from broker.coordinator.groups.states import GroupState
 from protocol.errors import ErrorCode
 from tests.unit.broker.coordinator.group_room import GroupRoom, Parked

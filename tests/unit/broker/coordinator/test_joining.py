@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.coordinator.groups.group import GroupLimits
+from broker.coordinator.groups.limits import GroupLimits
 from broker.coordinator.groups.states import GroupState
 from protocol.errors import ErrorCode
 from tests.unit.broker.coordinator.group_room import GroupRoom

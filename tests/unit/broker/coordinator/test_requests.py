@@ -284,3 +284,22 @@ async def test_init_producer_id_in_every_version(here: Served, version: int) -> 
     assert len(seen) == 3
     refused = await here.connection.send(InitProducerIdRequest(transactional_id="x"), version)
     assert (refused.error_code, refused.producer_id) == (E.INVALID_REQUEST, -1)
+
+
+async def test_groups_are_counted_for_the_metrics(here: Served) -> None:
+    await GroupClient(here.connection, "g").be_alone()
+    await GroupClient(here.connection, "simple").commit({("t", 0): 1, ("t", 1): 1})
+    found = {
+        sample.name.removeprefix("kafka_coordinator_group_groupmetadatamanager_"): sample.value
+        for family in here.broker.metrics.collect()
+        for sample in family.samples
+        if "groupmetadatamanager" in sample.name
+    }
+    assert found == {
+        "numgroups": 2,
+        "numoffsets": 2,
+        "numgroupsempty": 1,
+        "numgroupsstable": 1,
+        "numgroupspreparingrebalance": 0,
+        "numgroupscompletingrebalance": 0,
+    }
