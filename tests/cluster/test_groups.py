@@ -316,6 +316,29 @@ def test_c11_positions_are_never_missing_while_the_broker_comes_back(
     assert wrong == []
 
 
+def test_groups_are_spread_over_the_brokers(
+    cluster: Callable[[int], Cluster], members: list[GroupMember]
+) -> None:
+    """Each group is served by the leader of its partition, whichever broker a client asks first."""
+    both = cluster(2)
+    name = make_topic(both.brokers[1], "t")
+    coordinators = set()
+    for number in range(6):
+        asked = both.brokers[1 + number % 2]
+        member = GroupMember(asked.bootstrap, f"g{number}", name).start()
+        members.append(member)
+        wait_for(lambda member=member: len(member.held) == PARTITIONS, "it holds all")  # type: ignore[misc]
+        admin = AdminClient({"bootstrap.servers": asked.bootstrap})
+        described = admin.describe_consumer_groups([f"g{number}"])[f"g{number}"].result(BOUND_S)
+        coordinators.add(described.coordinator.id)
+    assert coordinators == {1, 2}
+    produce(both.brokers[1], name, range(60))
+    wait_for(lambda: all(len(member.values) == 60 for member in members), "all read everything")
+    admin = AdminClient({"bootstrap.servers": both.bootstrap})
+    listed = admin.list_consumer_groups().result(BOUND_S).valid
+    assert {each.group_id for each in listed} == {f"g{number}" for number in range(6)}
+
+
 # -- Apache Kafka's own tools
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
