@@ -3,10 +3,15 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("isthmus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("isthmus")
 
 
 @pytest.fixture(scope="session")
