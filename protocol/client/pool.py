@@ -48,6 +48,10 @@ class ConnectionPool:
         connection = self._open.get((address, lane))
         return None if connection is None or connection.closed else connection
 
+    def failing(self, address: Address) -> bool:
+        """Whether the last attempt to connect failed."""
+        return address in self._failures
+
     async def get(self, address: Address, lane: str) -> Connection:
         """Raises `ConnectError`, at once while an address that just failed is being spared."""
         connection = self.existing(address, lane)
@@ -59,7 +63,7 @@ class ConnectionPool:
     async def _connect(self, address: Address, lane: str) -> Connection:
         if self._was_closed():
             raise ConnectError("this client is closed")
-        failures = self._failures.setdefault(address, _Failures())
+        failures = self._failures.get(address) or _Failures()
         if failures.error is not None and time.monotonic() < failures.until:
             raise ConnectError(str(failures.error))
         try:
@@ -76,6 +80,7 @@ class ConnectionPool:
             failures.count += 1
             failures.until = time.monotonic() + pause
             failures.error = error
+            self._failures[address] = failures
             raise
         self._failures.pop(address, None)
         self._open[address, lane] = connection

@@ -106,6 +106,7 @@ class Router:
         known = [(broker.host, broker.port) for broker in self.brokers.values()]
         random.shuffle(known)
         addresses = [*known, *(address for address in self._bootstrap if address not in known)]
+        addresses.sort(key=self._pool.failing)  # those that did not answer last time come last
         for address in addresses:
             connection = self._pool.existing(address, MAIN_LANE)
             if connection is not None:

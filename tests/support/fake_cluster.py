@@ -11,8 +11,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from protocol.api import APIS, ApiKey
+from protocol.client import RetryPolicy
 from protocol.codec.schema import Response
 from protocol.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
+from protocol.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from protocol.messages.metadata_response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -20,6 +26,8 @@ from protocol.messages.metadata_response import (
     MetadataResponseTopic,
 )
 from tests.support.fake_broker import FakeBroker, Peer, Received
+
+FAST = RetryPolicy(total_s=10, unknown_topic_s=0.3, first_wait_s=0.005, longest_wait_s=0.05)
 
 Handler = Callable[[int, Any], Response | Awaitable[Response | None] | None]
 
@@ -134,3 +142,25 @@ class FakeCluster:
                 coordinators=[Coordinator(key=key, **where) for key in request.coordinator_keys]
             )
         return FindCoordinatorResponse(**where)
+
+
+def listed(
+    request: Any, code_of: Callable[[str, int], int] = lambda topic, partition: 0
+) -> ListOffsetsResponse:
+    """Answers ListOffsets with 100 + partition, or with an error code per partition."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=row.partition_index,
+                        error_code=code_of(topic.name, row.partition_index),
+                        offset=100 + row.partition_index,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
