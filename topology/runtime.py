@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 from topology.models import Topology
 
 HOST = "127.0.0.1"
+PORT_RANGE = 16_000
+"""Free ports are looked for in so many below the kernel's own range."""
 
 
 class NotRunning(Exception):
@@ -159,7 +162,21 @@ def _is_free(port: int) -> bool:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that the kernel does not hand out by itself.
+
+    One of the kernel's own (bind to 0) may be taken by somebody's outgoing connection before our process binds
+    it, or while the process is down in a drill.
+    """
+    lowest = _lowest_ephemeral_port()
+    while True:
+        port = random.randrange(max(lowest - PORT_RANGE, 1024), lowest)
+        if _is_free(port):
+            return port
+
+
+def _lowest_ephemeral_port() -> int:
+    try:
+        words = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
+        return max(int(words[0]), 2048)
+    except (OSError, ValueError, IndexError):
+        return 32768
