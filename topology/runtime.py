@@ -164,7 +164,7 @@ def _is_free(port: int) -> bool:
 def _free_port() -> int:
     """A port that the kernel does not hand out by itself.
 
-    One of the kernel's own (bind to 0) may be taken by somebody's outgoing connection before our process binds
+    One of the kernel's own (bind to 0) may be taken by an outgoing connection before our process binds
     it, or while the process is down in a drill.
     """
     lowest = _lowest_ephemeral_port()

@@ -275,7 +275,7 @@ class Demo:
             now = time.monotonic()
             if now - started > bound_s:
                 raise DemoFailed(f"waited {bound_s:g} s for {what}")
-            if producer is not None and reader is not None and now - shown >= 5:
+            if producer is not None and reader is not None and now - shown >= 3:
                 shown = now
                 self._note(f"acknowledged {producer.acked:,} of {producer.total:,}, read {reader.read:,}")
             await asyncio.sleep(0.05)

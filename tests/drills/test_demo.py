@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-QUICK = ("--rows", "40000", "--rate", "5000")
+QUICK = ("--rows", "40000", "--rate", "3000")
 PROCESSES = {
     "east-zookeeper": "east-zookeeper",
     "west-zookeeper": "west-zookeeper",
@@ -60,7 +60,7 @@ def test_an_interruption_leaves_no_process_behind(tmp_path: Path, phase: int) ->
 @pytest.mark.parametrize("victim", random.Random(os.environ.get("DEMO_SEED")).sample(list(PROCESSES), 2))
 def test_killing_a_process_under_load_ends_with_the_same_audit(tmp_path: Path, victim: str) -> None:
     with demo(tmp_path / "demo", *QUICK) as run:
-        run.wait_for("acknowledged ")
+        run.wait_for("      acknowledged ")
         for pid in run.pids(PROCESSES[victim]):
             with_children = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
             for process in with_children:
