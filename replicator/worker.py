@@ -312,10 +312,10 @@ class Link:
     ) -> None:
         never = asyncio.Event()
         while True:
+            await self._attempt(what, job)
             await _set_within(poke or never, interval_s)
             if poke is not None:
                 poke.clear()
-            await self._attempt(what, job)
 
     async def _attempt(self, what: str, job: Callable[[], Awaitable[object]]) -> bool:
         """Whether the job went through. What a cluster could not do now is tried again by the caller."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import confluent_kafka
 from prometheus_client import CollectorRegistry
 
-from protocol.client import EARLIEST, ClusterClient, Isolation, NewTopic
+from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation, NewTopic
 from protocol.records import Codec, Record, build_batch, decode_batches
 from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
@@ -169,8 +169,10 @@ async def content(client: ClusterClient, topic: str, partition: int = 0) -> list
 async def records(client: ClusterClient, topic: str, partition: int = 0) -> list[Record]:
     """Readable records of a partition; of transactional topics only committed ones."""
     tp = TopicPartition(topic, partition)
+    if topic not in (await client.metadata(None)).topics:
+        return []
     position = (await client.list_offsets({tp: EARLIEST}))[tp].offset
-    end = (await client.list_offsets({tp: -1}, isolation=Isolation.READ_COMMITTED))[tp].offset
+    end = (await client.list_offsets({tp: LATEST}, isolation=Isolation.READ_COMMITTED))[tp].offset
     found: list[Record] = []
     while position < end:
         fetched = await client.fetch(tp, position, isolation=Isolation.READ_COMMITTED, max_wait_ms=200)
