@@ -1,0 +1,90 @@
+"""The book: what follows from what the engine reports."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from protocol.types import TopicPartition
+from replicator.book import Book, State
+from replicator.metrics import LinkMetrics
+from replicator.progress import Entry
+from transfer.endpoint import FaultKind, PositionLostError, RefusedError, SourceFault
+from transfer.ledger import Copied, Lineage, PartitionLedger
+from transfer.offset_map import Run
+
+TP = TopicPartition("orders", 0)
+TARGET = TopicPartition("east.orders", 0)
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def book(registry):
+    made = Book(LinkMetrics("east->west", registry), 30.0, lambda: None)
+    account = made.account(TP, TARGET)
+    entry = Entry(PartitionLedger(Lineage("c1", "s", *TP), Lineage("c2", "t", *TARGET)))
+    made.adopt(account, entry, [])
+    account.state = State.RUNNING
+    made.copied(TP, Copied((Run(0, 0, 100),), 100, 100, 5000, (1,)))
+    return made
+
+
+def fault(kind, resume):
+    return SourceFault(TP, kind, 100, resume, "said so")
+
+
+def gaps(book):
+    return [(gap.start, gap.end, gap.reason) for gap in book.accounts[TP].entry.ledger.gaps]
+
+
+def test_retention_makes_a_gap_up_to_where_the_source_goes_on(book, registry):
+    book.fault(fault(FaultKind.RETENTION, 130))
+    account = book.accounts[TP]
+    assert account.state is State.WAITING
+    book.copied(TP, Copied((Run(100, 100, 5),), 105, 5, 10, (2,)))  # was on its way
+    book.settle(account)
+    assert gaps(book) == [(105, 130, "retention passed")]
+    assert account.entry.ledger.next_source_offset == 130
+    labels = {"link": "east->west", "topic": "orders", "partition": "0"}
+    assert registry.get_sample_value("isthmus_link_gap_offsets", labels) == 25
+    assert TP in book.dirty
+
+
+def test_truncation_goes_back_and_says_what_was_replaced(book):
+    book.fault(fault(FaultKind.TRUNCATED, 80))
+    book.settle(book.accounts[TP])
+    assert gaps(book) == [(80, 100, "source truncated")]
+    assert book.accounts[TP].entry.ledger.next_source_offset == 80
+    book.copied(TP, Copied((Run(80, 100, 5),), 85, 5, 10, (2,)))
+    assert book.accounts[TP].entry.ledger.runs.to_target(82).offset == 102
+
+
+def test_a_deleted_topic_is_gone_and_no_gap(book):
+    book.fault(fault(FaultKind.DELETED, 100))
+    book.settle(book.accounts[TP])
+    assert (book.accounts[TP].state, gaps(book)) == (State.GONE, [])
+
+
+def test_a_refused_batch_waits_long_a_lost_producer_gets_a_new_one(book):
+    book.failed(TP, RefusedError(TARGET, 100, "too large", 10))
+    account = book.accounts[TP]
+    assert account.state is State.REFUSED
+    assert book.refused == [account]
+    book.failed(TP, PositionLostError("who are you"))
+    assert (account.state, account.new_producer) == (State.WAITING, True)
+
+
+def test_a_target_that_appends_before_its_end_has_lost_records(book):
+    book.copied(TP, Copied((Run(100, 90, 5),), 105, 5, 10, (2,)))
+    assert gaps(book) == [(90, 100, "target lost acknowledged records")]
+    assert book.accounts[TP].entry.ledger.runs.to_target(101).offset == 91
+
+
+def test_what_could_not_be_stored_is_stored_next_time(book):
+    first = book.take_dirty()
+    assert list(first) == [TP]
+    assert book.take_dirty() == {}
+    book.put_back(first)
+    assert list(book.take_dirty()) == [TP]

@@ -1,0 +1,121 @@
+"""Names, the cycle rule, and which topics a link takes."""
+
+import pytest
+from pydantic import ValidationError
+
+from replicator.cycles import is_cycle, would_circle
+from replicator.filters import NameFilter, TopicFilter
+from replicator.naming import Naming, is_internal
+from replicator.settings import GROUPS_EXCLUDE, TOPICS_EXCLUDE, LinkSettings
+
+EAST_WEST = Naming("east", "west")
+
+
+def settings(**changes):
+    ends = {
+        "source": {"alias": "east", "bootstrap": "a:1"},
+        "target": {"alias": "west", "bootstrap": "b:2"},
+    }
+    return LinkSettings.model_validate({**ends, **changes})
+
+
+def test_names_are_those_of_mirrormaker():
+    assert EAST_WEST.at_target("orders") == "east.orders"
+    assert EAST_WEST.checkpoints == "east.checkpoints.internal"
+    assert EAST_WEST.offset_syncs(at_source=True) == "mm2-offset-syncs.west.internal"
+    assert EAST_WEST.offset_syncs(at_source=False) == "mm2-offset-syncs.east.internal"
+    same = Naming("east", "west", identity=True)
+    assert same.at_target("orders") == "orders"
+    assert same.at_target("heartbeats") == "east.heartbeats"
+    assert Naming("east", "west", "_").at_target("orders") == "east_orders"
+
+
+@pytest.mark.parametrize(
+    ("topic", "cycle"),
+    [
+        ("orders", False),
+        ("west.orders", True),
+        ("north.west.orders", True),
+        ("north.orders", False),
+        ("westorders", False),
+        ("western.orders", False),
+        ("west.", False),
+        ("east.orders", False),
+    ],
+)
+def test_a_topic_that_has_been_at_the_target_is_not_copied_there(topic, cycle):
+    assert is_cycle(topic, EAST_WEST) is cycle
+
+
+def test_circles_of_identical_names_are_seen_before_they_start():
+    assert would_circle([("a", "b", True), ("b", "a", True)]) == [("a", "b", "a")]
+    assert would_circle([("a", "b", True), ("b", "c", True), ("c", "a", True)]) == [("a", "b", "c", "a")]
+    assert would_circle([("a", "b", True), ("b", "a", False)]) == []
+    assert would_circle([("a", "b", True), ("a", "c", True)]) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "taken"),
+    [
+        ("orders", True),
+        ("orders.eu", True),
+        ("heartbeats", True),
+        ("my-heartbeats", True),
+        ("__consumer_offsets", False),
+        ("mm2-offset-syncs.west.internal", False),
+        ("isthmus-link.west-to-east.internal", False),
+        ("connect-status.internal", False),
+        ("orders.replica", False),
+        ("west.orders", False),
+        (".hidden", False),
+    ],
+)
+def test_default_patterns(topic, taken):
+    accepts = TopicFilter(EAST_WEST, (".*",), TOPICS_EXCLUDE).refuses(topic) is None
+    assert accepts is taken
+
+
+def test_exclusion_wins_patterns_match_whole_names_and_heartbeats_go_by_exact_name():
+    chosen = TopicFilter(EAST_WEST, ("orders", "pay.*"), ("payroll",))
+    assert chosen.refuses("orders") is None
+    assert chosen.refuses("orders2") is not None
+    assert chosen.refuses("payments") is None
+    assert "excluded" in chosen.refuses("payroll")
+    assert chosen.refuses("heartbeats") is None
+    assert chosen.refuses("team.heartbeats") is not None
+    assert TopicFilter(EAST_WEST, (), ()).refuses("orders") is not None
+
+
+def test_group_patterns():
+    groups = NameFilter((".*",), GROUPS_EXCLUDE)
+    assert groups.accepts("billing")
+    assert not groups.accepts("console-consumer-123")
+    assert not NameFilter((), ()).accepts("billing")
+
+
+def test_internal_names():
+    assert is_internal("__transaction_state")
+    assert is_internal("a-internal")
+    assert not is_internal("internal")
+
+
+def test_patterns_may_be_written_as_one_text_with_commas():
+    assert settings(topics="orders.*, pay.+").topics == ("orders.*", "pay.+")
+    assert settings().progress_topic == "isthmus-link.east-to-west.internal"
+    assert settings().name == "east->west"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"topics": ["("]}, "not a regular expression"),
+        ({"target": {"alias": "east", "bootstrap": "b:2"}}, "both have the alias"),
+        ({"source": {"alias": "ea.st", "bootstrap": "a:1"}}, "letters, digits"),
+        ({"source": {"alias": "ea-st", "bootstrap": "a:1"}, "separator": "-"}, "separator"),
+        ({"topic": ["x"]}, "Extra inputs"),
+        ({"progress_interval_s": 0}, "greater than 0"),
+    ],
+)
+def test_mistakes_in_settings_are_named(changes, text):
+    with pytest.raises(ValidationError, match=text):
+        settings(**changes)

@@ -1,0 +1,95 @@
+"""Progress records: put together again whatever happened between two writes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.types import TopicPartition
+from replicator import progress
+from replicator.progress import Entry, Progress, rows_of
+from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState
+from transfer.offset_map import Run
+
+TP = TopicPartition("orders", 2)
+
+
+def entry():
+    return Entry(PartitionLedger(Lineage("c1", "t1", "orders", 2), Lineage("c2", "t2", "east.orders", 2)))
+
+
+def book(made, runs):
+    for skip, length in runs:
+        ledger = made.ledger
+        source = ledger.next_source_offset + skip
+        run = Run(source, ledger.runs.target_end, length)
+        ledger.add(Copied((run,), source + length, length, length * 10, (source & 0xFFFF,)))
+
+
+def written(made):
+    """Writes as the store does: slices count once acknowledged."""
+    rows, made.sealed = rows_of(made)
+    return rows
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch):
+    monkeypatch.setattr(progress, "RUNS_PER_SLICE", 4)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12), max_size=8))
+def test_the_last_written_state_is_read_back(steps):
+    made, found = entry(), Progress()
+    for runs in steps:
+        book(made, runs)
+        rows = written(made)
+        assert len(rows[-1][1]) < 700  # however long the history
+        found.apply(rows)
+        back = found.entries()[TP]
+        assert back.ledger == made.ledger
+        assert back.sealed == made.sealed
+
+
+@given(st.integers(0, 60), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12))
+def test_slices_are_written_again_after_the_source_was_truncated(cut, more):
+    made, found = entry(), Progress()
+    book(made, [(1, 2)] * 20)
+    found.apply(written(made))
+    made.ledger.rewind(cut, "source truncated", 5)
+    found.apply(written(made))
+    book(made, [(1, 1), *more])
+    found.apply(written(made))
+    assert found.entries()[TP].ledger == made.ledger
+
+
+def test_a_write_that_was_not_acknowledged_leaves_nothing_out_of_the_next():
+    made, found = entry(), Progress()
+    book(made, [(1, 1)] * 9)
+    rows_of(made)  # lost
+    book(made, [(1, 1)] * 9)
+    found.apply(written(made))
+    assert found.entries()[TP].ledger == made.ledger
+
+
+def test_producer_epoch_gaps_and_first_start_are_kept():
+    made, found = entry(), Progress()
+    made.producer, made.epoch = ProducerState(7, 1, 99), 4
+    made.ledger.add_gap(Gap(0, 5, "retention passed", 1))
+    found.apply([*written(made), (b"link", b"{}")])
+    back = found.entries()[TP]
+    assert (back.producer, back.epoch, back.ledger.gaps) == (made.producer, 4, made.ledger.gaps)
+    assert found.started
+
+
+def test_a_damaged_record_concerns_its_partition_alone(caplog):
+    made, found = entry(), Progress()
+    found.apply([*written(made), (b"partition/orders/3", b"{broken"), (b"partition/orders/4", b"null")])
+    assert list(found.entries()) == [TP]
+    assert "orders-3" in caplog.text
+
+
+def test_a_missing_slice_is_damage_and_not_a_silent_hole(caplog):
+    made, found = entry(), Progress()
+    book(made, [(1, 1)] * 12)
+    rows = written(made)
+    found.apply(rows[1:])
+    assert found.entries() == {}
