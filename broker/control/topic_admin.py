@@ -217,7 +217,20 @@ class TopicAdmin:
         topic_id = TopicNode.decode(stored.data).topic_id
         with contextlib.suppress(NodeExists):  # asked for before, and under way
             await self._zookeeper.create(paths.delete_topic(name))
-        return await self._metadata.wait_until(lambda: self._metadata.topic_id(name) != topic_id, wait_s)
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._metadata.wait_until(lambda: self._metadata.topic_id(name) != topic_id, wait_s)
+                await self._gone(paths.delete_topic(name))
+        except TimeoutError:
+            return False
+        return True
+
+    async def _gone(self, path: str) -> None:
+        """Until the node is gone: then the name is free again."""
+        changed = asyncio.Event()
+        while await self._zookeeper.exists(path, changed.set):
+            await changed.wait()
+            changed.clear()
 
     # -- plumbing
 

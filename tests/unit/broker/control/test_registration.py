@@ -9,12 +9,14 @@ import pytest
 from broker.clock import SystemClock
 from broker.config import Endpoint, load
 from broker.control import paths
+from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from broker.control.identity import cluster_id, next_broker_id, prepare_tree
 from broker.control.nodes import BrokerNode
 from broker.control.producer_id_blocks import claim_block
 from broker.control.registration import AlreadyRegistered, Registration
 from broker.control.session_file import Session, SessionFile
 from broker.control.zookeeper import ZooKeeper
+from tests.support.proxy import LossyProxy
 
 pytestmark = pytest.mark.cluster
 TIMEOUT_MS = 2000
@@ -111,6 +113,41 @@ async def test_a_number_taken_while_the_session_was_lost_is_the_end(zookeeper: s
         async with asyncio.timeout(20):
             assert "living broker" in str(await lost.get())
         await thief.deregister()
+
+
+async def test_a_lost_answer_to_the_registration_is_looked_at_again(
+    zookeeper: str, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    # Case C14 (b): the node is made, the answer never comes, the connection is reset.
+    async with LossyProxy(zookeeper_server.host, zookeeper_server.port) as proxy:
+        chroot = zookeeper.partition("/")[2]
+        async with session(f"127.0.0.1:{proxy.port}/{chroot}") as client:
+            number = client.session_id
+            mine = registration(client)
+            proxy.lose_answer_to(f"/{chroot}/brokers/ids/1".encode())
+            async with asyncio.timeout(20):
+                await mine.register()
+            assert proxy.lost == 1
+            node = await client.get(paths.broker(1))
+            assert node is not None
+            assert node.owner == client.session_id == number
+            assert mine.epoch == node.created
+            await mine.deregister()
+
+
+async def test_lost_answers_to_writes_are_looked_at_again(
+    zookeeper: str, zookeeper_server: EmbeddedZooKeeper
+) -> None:
+    async with LossyProxy(zookeeper_server.host, zookeeper_server.port) as proxy:
+        chroot = zookeeper.partition("/")[2]
+        async with session(f"127.0.0.1:{proxy.port}/{chroot}") as client:
+            await client.create("/written", b"1")
+            proxy.lose_answer_to(b"/written")
+            assert await client.set("/written", b"2", 0) == 1
+            proxy.lose_answer_to(b"/written")
+            await client.delete("/written", 1)
+            assert proxy.lost == 2
+            assert not await client.exists("/written")
 
 
 async def test_identities_are_drawn_once(zookeeper: str) -> None:

@@ -1,0 +1,67 @@
+"""A TCP proxy that loses an answer when told: the request arrives, its reply does not, the peer is cut."""
+
+import asyncio
+from typing import Self
+
+
+class LossyProxy:
+    """Forwards 127.0.0.1:`port` to a target until told otherwise."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._marker: bytes | None = None
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.lost = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def lose_answer_to(self, marker: bytes) -> None:
+        """The next request with these bytes in it is delivered, its reply swallowed, the connection reset."""
+        self._marker = marker
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        there, back = await asyncio.open_connection(*self._target)
+        losing = asyncio.Event()
+        answers = asyncio.create_task(self._answers(there, writer, losing))
+        try:
+            while data := await reader.read(65536):
+                if self._marker is not None and self._marker in data:
+                    self._marker = None
+                    losing.set()
+                back.write(data)
+                await back.drain()
+        except OSError:
+            pass
+        finally:
+            answers.cancel()
+            await asyncio.gather(answers, return_exceptions=True)
+            for each in (writer, back):
+                each.transport.abort()
+
+    async def _answers(
+        self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+    ) -> None:
+        while data := await there.read(65536):
+            if losing.is_set():
+                self.lost += 1
+                break
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
