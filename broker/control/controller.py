@@ -219,7 +219,7 @@ class Controller:
             self._topic_watches.pop(name, None)
         changed = {name: node for name, node in found.items() if core.topics.get(name) != node}
         new = {name: node for name, node in changed.items() if name not in core.topics}
-        states = await self._store.states(_partitions(new))
+        states = await self._store.states_of_new(new)
         await self._write(core, reign, core.topics_are(changed, gone, states))
 
     async def _read_deletions(self, core: ControllerCore, reign: Reign) -> list[str]:

@@ -7,7 +7,7 @@ has not, ControllerMoved ends the reign (I3). Must not decide anything.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.clock import Clock
@@ -172,6 +172,16 @@ class ControllerStore:
             await asyncio.gather(*(read(partition) for partition in batch))
         return found
 
+    async def states_of_new(self, topics: Mapping[str, TopicNode]) -> dict[TopicPartition, StoredState]:
+        """States of topics that are new here, and mostly have none: asks for those that exist."""
+
+        async def existing(name: str, node: TopicNode) -> list[TopicPartition]:
+            indexes = await self._zookeeper.children(paths.partitions(name))
+            return [TopicPartition(name, index) for index in map(int, indexes) if index in node.assignment]
+
+        found = await asyncio.gather(*(existing(name, node) for name, node in topics.items()))
+        return await self.states([partition for part in found for partition in part])
+
     async def deletions(self, watch: Callable[[], None]) -> list[str]:
         return sorted(await self._zookeeper.children(paths.DELETE_TOPICS, watch))
 
@@ -224,14 +234,29 @@ class ControllerStore:
 
     async def remove_topic(self, reign: Reign, name: str) -> None:
         """Remove a topic's nodes, its settings and the request to delete it, all at once."""
+        deletes = await self._usual_deletes(name)
         while True:
-            trees = (paths.topic(name), paths.topic_config(name), paths.delete_topic(name))
-            deletes = [item for path in trees for item in await self._deletes(path)]
             try:
                 await self._fenced(reign, deletes)
-            except (NoNode, NotEmpty):
-                continue  # something changed in between
+            except (NoNode, NotEmpty):  # not as usual, or something changed in between: look at all of it
+                trees = (paths.topic(name), paths.topic_config(name), paths.delete_topic(name))
+                deletes = [item for path in trees for item in await self._deletes(path)]
+                continue
             return
+
+    async def _usual_deletes(self, name: str) -> list[Delete]:
+        """What to delete for a topic whose partitions all have a state; needs one look, not thousands."""
+        deletes = []
+        for index in await self._zookeeper.children(paths.partitions(name)):
+            deletes.append(Delete(f"{paths.partitions(name)}/{index}/state"))
+            deletes.append(Delete(f"{paths.partitions(name)}/{index}"))
+        nodes = (
+            paths.partitions(name),
+            paths.topic(name),
+            paths.topic_config(name),
+            paths.delete_topic(name),
+        )
+        return [*deletes, *(Delete(path) for path in nodes)]
 
     async def _deletes(self, path: str) -> list[Delete]:
         """What to delete for a whole tree, children first."""
