@@ -4,6 +4,7 @@ Booleans are only `true` and `false` (any case), lists are separated by commas a
 fit their Java type. Must not know any setting.
 """
 
+import re
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -22,6 +23,7 @@ class Kind(IntEnum):
     PASSWORD = 9
 
 
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(:\d{1,5})?")
 _BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 
 
@@ -91,6 +93,15 @@ def one_of(*allowed: str) -> Check:
         return None if value in allowed else f"must be one of {', '.join(allowed)}, not {value!r}"
 
     return check
+
+
+def servers(value: object) -> str | None:
+    """`host[:port],host[:port][/chroot]`, as zookeeper.connect has it."""
+    hosts = str(value).partition("/")[0]
+    for server in hosts.split(","):
+        if _SERVER.fullmatch(server.strip()) is None:
+            return f"must be HOST:PORT[,HOST:PORT…][/chroot], not {value!r}"
+    return None
 
 
 def each_of(*allowed: str) -> Check:

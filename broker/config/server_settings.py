@@ -8,7 +8,7 @@ Must not know where values come from.
 from dataclasses import dataclass
 
 from broker.config.definition import setting
-from broker.config.kinds import Kind, at_least, one_of
+from broker.config.kinds import Kind, at_least, one_of, servers
 
 _KAFKA_DIRECTORY = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
 _MAX_INT = 2**31 - 1
@@ -65,6 +65,7 @@ class IdentitySettings:
         Kind.STRING,
         None,
         "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end.",
+        servers,
     )
     zookeeper_session_timeout_ms: int = setting(
         "zookeeper.session.timeout.ms",

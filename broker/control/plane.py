@@ -129,6 +129,8 @@ class ControlPlane:
 
     async def hand_over(self, timeout_s: float) -> None:
         """Ask the controller to move leadership away from this broker (controlled shutdown)."""
+        if not self.zookeeper.connected:
+            return  # no state can be written
         try:
             async with asyncio.timeout(timeout_s):
                 if self.controller.active:

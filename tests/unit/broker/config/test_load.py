@@ -98,6 +98,17 @@ def test_contradictions_between_settings(properties, complaint):
         load(properties)
 
 
+@pytest.mark.parametrize("text", ["", "zk:x", "zk:1,", ":2181", "zk:1 zk:2", "/chroot", "[::1:2181"])
+def test_zookeeper_addresses_that_are_none(text):
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect: must be HOST:PORT"):
+        load({"zookeeper.connect": text})
+
+
+@pytest.mark.parametrize("text", ["zk", "zk:2181", "zk1:1, zk2:2/a/b", "[::1]:2181", "10.0.0.1:2181/"])
+def test_zookeeper_addresses(text):
+    assert load({"zookeeper.connect": text}).zookeeper_connect == text
+
+
 def test_listeners():
     config = load(
         {
