@@ -11,6 +11,7 @@ when all partitions together reach the limit, nothing more is read.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -37,6 +38,9 @@ class Observer(Protocol):
 
     def finished(self, tp: TopicPartition) -> None:
         """A partition that was started with `until` has arrived there, and all of it is acknowledged."""
+
+
+_log = logging.getLogger("isthmus.transfer")
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +80,7 @@ class Engine:
         self._room.set()
         self._reader: asyncio.Task[None] | None = None
         self._until_finished = False
+        self._broken: Exception | None = None
 
     @property
     def bytes_in_flight(self) -> int:
@@ -118,6 +123,8 @@ class Engine:
             await asyncio.wait({self._reader})
         finally:
             self._reader.cancel()
+        if self._broken is not None:
+            raise self._broken
         if not self._reader.cancelled():
             self._reader.result()
 
@@ -182,7 +189,7 @@ class Engine:
             if lane.failed or failure is not None:
                 continue  # what stands behind a failed write is copied again, in order
             if error is None:
-                self._observer.copied(lane.tp, task.result())
+                self._book(lane, task.result())
             elif isinstance(error, TransferError):
                 failure = error
             else:
@@ -191,6 +198,14 @@ class Engine:
         if failure is not None:
             self._fail(lane, failure)
         self._close_when_idle(lane)
+
+    def _book(self, lane: _Lane, copied: Copied) -> None:
+        try:
+            self._observer.copied(lane.tp, copied)
+        except Exception as error:  # noqa: BLE001 (a copy that cannot be booked must not go on)
+            _log.exception("%s cannot be booked", lane.tp)
+            self._broken = self._broken or error
+            self.stop()
 
     def _release(self, lane: _Lane, size: int) -> None:
         lane.bytes -= size
@@ -204,7 +219,7 @@ class Engine:
 
     def _fail(self, lane: _Lane, failure: TransferError) -> None:
         if failure.copied is not None and failure.copied.crcs:
-            self._observer.copied(lane.tp, failure.copied)
+            self._book(lane, failure.copied)
         lane.failed = lane.closing = True
         self._observer.failed(lane.tp, failure)
 

@@ -19,6 +19,7 @@ from transfer.offset_map import Run
 from transfer.rewrite import Outgoing, next_sequence, seal
 
 MAX_IN_FLIGHT = 5
+_NOBODY = ProducerState(-1, -1, 0)
 _FIRST_BACKOFF_S = 0.05
 _LONGEST_BACKOFF_S = 2.0
 
@@ -71,21 +72,31 @@ class Pending:
 class ProduceLane:
     """Order and identity of one partition's batches."""
 
-    def __init__(self, tp: TopicPartition, producer: ProducerState) -> None:
+    def __init__(self, tp: TopicPartition, producer: ProducerState | None = None) -> None:
         self.tp = tp
         self.leader = -1
         self.not_before = 0.0
         self.error: TransferError | None = None
         self.retries = 0
         self._blocked: TransferError | None = None
-        self._producer = producer
-        self._next_sequence = producer.next_sequence
+        self._producer = producer or _NOBODY
+        self._next_sequence = self._producer.next_sequence
         self._queue: deque[Pending] = deque()
         self._in_flight: deque[Pending] = deque()
         self._failed: list[Pending] = []
         self._tickets: deque[Ticket] = deque()
         self._window = 1
         self._attempt = 0
+
+    @property
+    def identified(self) -> bool:
+        """Whether the producer that writes is known; nothing is sent before."""
+        return self._producer is not _NOBODY
+
+    def identify(self, producer: ProducerState) -> None:
+        """Gives the lane its producer, before anything was sent."""
+        self._producer = producer
+        self._next_sequence = producer.next_sequence
 
     def offer(self, ticket: Ticket) -> None:
         """Queues the batches of a write."""
@@ -101,6 +112,8 @@ class ProduceLane:
     def take(self, now: float) -> Pending | None:
         """The next batch to send, sealed; None while nothing may be sent."""
         if not self._queue or self._failed or len(self._in_flight) >= self._window or now < self.not_before:
+            return None
+        if not self.identified:
             return None
         pending = self._queue.popleft()
         if pending.segments is None:

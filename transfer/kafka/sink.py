@@ -73,10 +73,13 @@ class KafkaSink:
 
     async def open(self, tp: TopicPartition, producer: ProducerState | None = None) -> None:
         """(Re)opens a partition; with `producer` its sequence numbers go on where they were."""
-        state = producer if producer is not None else await self.producer()
         await self.close(tp)
-        self._lanes[tp] = ProduceLane(tp, state)
+        self._open(tp, producer)
+
+    def _open(self, tp: TopicPartition, producer: ProducerState | None) -> ProduceLane:
+        lane = self._lanes[tp] = ProduceLane(tp, producer)
         self._stale.set()
+        return lane
 
     async def close(self, tp: TopicPartition) -> None:
         """Gives up what is on its way."""
@@ -87,11 +90,8 @@ class KafkaSink:
 
     async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
         """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it is not."""
-        if tp not in self._lanes:
-            own = await self.producer()
-            if tp not in self._lanes:
-                await self.open(tp, own)
-        lane = self._lanes[tp]
+        # Nothing may be awaited before the batches stand in their lane: calls are made in order.
+        lane = self._lanes.get(tp) or self._open(tp, None)
         outs, refusal = plan(chunk)
         ticket = Ticket(asyncio.get_running_loop().create_future(), chunk.next_offset, chunk.last_epoch)
         if refusal is not None:
@@ -200,6 +200,9 @@ class KafkaSink:
             return
         try:
             metadata = await self._client.metadata({lane.tp.topic for lane in lanes})
+            for lane in lanes:
+                if not lane.identified:
+                    lane.identify(await self.producer())
         except ProtocolError as error:
             _log.warning("target metadata: %s", error)
             return

@@ -210,3 +210,15 @@ async def test_draining_gives_up_after_the_time_allowed():
     await running
     assert not await engine.drain(0.01)
     assert book.positions == {}
+
+
+async def test_a_write_that_cannot_be_booked_ends_the_run_aloud():
+    class Strict(Book):
+        def copied(self, tp, copied):
+            raise ValueError("it goes back")
+
+    engine = Engine(Source({A: 50}), Sink(), Strict())
+    await engine.start(A, A, 0)
+    async with asyncio.timeout(10):
+        with pytest.raises(ValueError, match="it goes back"):
+            await engine.run()

@@ -160,3 +160,15 @@ def test_a_write_without_data_is_done_in_its_turn(loop):
     lane.acknowledged(lane.take(0.0), 5)
     assert empty.done.result().runs == ()
     assert empty.done.result().next_source_offset == 2
+
+
+def test_batches_wait_in_order_for_a_producer(loop):
+    lane = ProduceLane(TP)
+    one, two = ticket(loop, 0, 1), ticket(loop, 2, 1)
+    lane.offer(one)
+    lane.offer(two)
+    assert lane.take(0.0) is None
+    lane.identify(ProducerState(9, 0, 4))
+    first = lane.take(0.0)
+    assert first is one.batches[0]
+    assert read_header(first.segments[0]).base_sequence == 4

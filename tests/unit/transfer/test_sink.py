@@ -1,0 +1,85 @@
+"""The sink against a scripted cluster: the order of calls is the order at the target, whatever is slow."""
+
+import asyncio
+
+from protocol.client import Broker, Metadata, PartitionMetadata, TopicMetadata
+from protocol.client.log_calls import ProducerId
+from protocol.errors import ErrorCode
+from protocol.messages.produce_response import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.records import Record, build_batch, read_header
+from protocol.types import TopicPartition
+from transfer.endpoint import Chunk
+from transfer.kafka.sink import KafkaSink
+
+TP = TopicPartition("orders", 0)
+
+
+class Connection:
+    closed = False
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+
+    async def send(self, request):
+        await asyncio.sleep(0)
+        topics = []
+        for topic in request.topic_data:
+            answers = []
+            for data in topic.partition_data:
+                header = read_header(data.records[0])
+                base = len(self._cluster.log)
+                self._cluster.log += [(header.base_sequence, bytes(data.records[1]))] * header.record_count
+                answers.append(PartitionProduceResponse(index=data.index, base_offset=base))
+            topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+        return ProduceResponse(responses=topics)
+
+    async def close(self):
+        pass
+
+
+class Cluster:
+    """What a sink needs of a client; producer ids come late."""
+
+    def __init__(self):
+        self.log = []
+        self.producer_known = asyncio.Event()
+        self.asked = asyncio.Event()
+
+    async def metadata(self, topics):
+        partition = PartitionMetadata(1, 0, (1,), (1,))
+        topic = TopicMetadata("orders", bytes(15) + b"\2", ErrorCode.NONE, False, {0: partition})
+        return Metadata("c", 1, {1: Broker("h", 1)}, {"orders": topic})
+
+    async def init_producer_id(self):
+        self.asked.set()
+        await self.producer_known.wait()
+        return ProducerId(5, 0)
+
+    async def connection_to(self, node, lane):
+        return Connection(self)
+
+
+def chunk(number):
+    batch = build_batch([Record(0, 1, b"k", b"%d" % number)], base_offset=number)
+    return Chunk(TP, memoryview(batch), number, number + 1)
+
+
+async def test_writes_before_and_after_the_producer_is_known_keep_their_order():
+    cluster = Cluster()
+    sink = KafkaSink(cluster)
+    early = [asyncio.ensure_future(sink.write(TP, chunk(number))) for number in range(5)]
+    await cluster.asked.wait()
+    cluster.producer_known.set()
+    late = []
+    for number in range(5, 20):  # while the early ones are still being woken up
+        late.append(asyncio.ensure_future(sink.write(TP, chunk(number))))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        copied = await asyncio.gather(*early, *late)
+    assert [(done.runs[0].source, done.runs[0].target) for done in copied] == [(n, n) for n in range(20)]
+    assert [sequence for sequence, _ in cluster.log] == list(range(20))
+    await sink.aclose()
