@@ -1,4 +1,4 @@
-"""All benchmarks, one after the other: `python -m bench [NAME …]`; each also runs alone with its own options."""
+"""All benchmarks, one after the other: `python -m bench [NAME …]`; each also runs alone, with options."""
 
 from __future__ import annotations
 
