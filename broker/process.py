@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -270,5 +271,7 @@ def _advertised(config: BrokerConfig, ports: dict[str, int]) -> tuple[Endpoint, 
 
 
 def _reason(error: OSError) -> str:
-    """The system's own words; event loops wrap them in theirs."""
+    """The system's own words; event loops wrap them in theirs. A name that is not found has no errno."""
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
     return os.strerror(error.errno) if error.errno else str(error)

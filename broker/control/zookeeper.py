@@ -324,7 +324,7 @@ def _client(hosts: str, session_timeout_ms: int, session: tuple[int, bytes] | No
     quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
     forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
     return KazooClient(
-        hosts=hosts,
+        hosts=",".join(host.strip() for host in hosts.split(",")),
         timeout=session_timeout_ms / 1000,
         client_id=session,
         connection_retry=forever,

@@ -25,13 +25,13 @@ def broker(
         typer.Option(help="what to tell clients, if it is another address", show_default=False),
     ] = None,
     zookeeper: Annotated[
-        str | None, typer.Option(help="HOST:PORT[,HOST:PORT…][/chroot]", show_default=False)
+        str | None, typer.Option(help="HOST:PORT,HOST:PORT… or …/chroot", show_default=False)
     ] = None,
     embedded_zookeeper: Annotated[
         bool, typer.Option("--embedded-zookeeper", help="start a ZooKeeper server beside the broker")
     ] = False,
     zookeeper_port: Annotated[
-        int, typer.Option(help="port of the embedded ZooKeeper; 0 takes a free one")
+        int, typer.Option(help="port of the embedded ZooKeeper; 0 takes a free one", min=0, max=65535)
     ] = 0,
     config: Annotated[Path | None, typer.Option(help="a Kafka server.properties", show_default=False)] = None,
     id_: Annotated[int | None, typer.Option("--id", help="broker.id", show_default=False)] = None,
@@ -41,7 +41,10 @@ def broker(
         typer.Option("--set", help="a setting, NAME=VALUE; may be repeated", show_default=False),
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="serve Prometheus metrics; 0 takes a free port", show_default=False)
+        int | None,
+        typer.Option(
+            help="serve Prometheus metrics; 0 takes a free port", show_default=False, min=0, max=65535
+        ),
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "warning",
 ) -> None:
