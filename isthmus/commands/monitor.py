@@ -17,7 +17,8 @@ from isthmus.topologies import bootstrap_of
 def monitor(
     cluster: Cluster,
     port: Annotated[
-        int | None, typer.Option(help="serve Prometheus metrics here (0: a free port) until Ctrl-C")
+        int | None,
+        typer.Option(help="serve Prometheus metrics here (0: a free port) until Ctrl-C", min=0, max=65535),
     ] = None,
     interval: Annotated[float, typer.Option(help="seconds between two looks")] = 10.0,
     file: TopologyFile = None,

@@ -13,7 +13,7 @@ from isthmus.output import fail, say
 
 
 def object_store(
-    port: Annotated[int, typer.Option(help="port; 0 takes a free one")] = 0,
+    port: Annotated[int, typer.Option(help="port; 0 takes a free one", min=0, max=65535)] = 0,
 ) -> None:
     """Run a local S3 API until SIGTERM or Ctrl-C. It keeps objects in memory: for trying things out only.
 

@@ -21,7 +21,9 @@ def replicate(
     link: Annotated[
         str | None, typer.Option("--link", help="source->target; may be left out if there is only one")
     ] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Prometheus port; 0 takes a free one")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Prometheus port; 0 takes a free one", min=0, max=65535)
+    ] = None,
     data_directory: DataDirectory = None,
 ) -> None:
     """Copy topics, offsets and groups of one link until SIGTERM or Ctrl-C.

@@ -14,7 +14,7 @@ from isthmus.output import fail, say
 
 def zookeeper(
     data: Annotated[Path, typer.Option(help="data directory", show_default=False)],
-    port: Annotated[int, typer.Option(help="client port; 0 takes a free one")] = 2181,
+    port: Annotated[int, typer.Option(help="client port; 0 takes a free one", min=0, max=65535)] = 2181,
     heap_mb: Annotated[int, typer.Option(help="Java heap in MiB")] = 96,
 ) -> None:
     """Run one ZooKeeper server from the jars that PySpark bundles, until SIGTERM or Ctrl-C.

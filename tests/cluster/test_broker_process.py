@@ -199,6 +199,12 @@ def test_taken_port(zookeeper: str, tmp_path: Path) -> None:
         code, errors = fails(*arguments, "--listener", "PLAINTEXT://127.0.0.1:0", "--metrics-port", str(port))
         assert code == 1
         assert errors == f"isthmus: cannot serve metrics on 127.0.0.1:{port}: Address already in use\n"
+        code, errors = fails(*arguments, "--metrics-port", str(65536 + port))
+        assert code == 2  # never another port than the one that was asked for
+        code, errors = fails(*arguments, "--listener", "PLAINTEXT://no-such-host.invalid:9092")
+        assert code == 1
+        assert errors.startswith("isthmus: cannot listen on PLAINTEXT://no-such-host.invalid:9092: ")
+        assert "Unknown error" not in errors
 
 
 def test_data_directory_that_cannot_be_used(zookeeper: str, tmp_path: Path) -> None:
