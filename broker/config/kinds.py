@@ -23,7 +23,7 @@ class Kind(IntEnum):
     PASSWORD = 9
 
 
-_SERVER = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(:\d{1,5})?")
+_SERVER = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(\d{1,5}))?")
 _BITS = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 
 
@@ -99,7 +99,8 @@ def servers(value: object) -> str | None:
     """`host[:port],host[:port][/chroot]`, as zookeeper.connect has it."""
     hosts = str(value).partition("/")[0]
     for server in hosts.split(","):
-        if _SERVER.fullmatch(server.strip()) is None:
+        match = _SERVER.fullmatch(server.strip())
+        if match is None or not 0 < int(match[2] or 1) <= 65535:
             return f"must be HOST:PORT[,HOST:PORT…][/chroot], not {value!r}"
     return None
 
