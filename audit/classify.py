@@ -7,7 +7,8 @@ holds one partition's digests in memory (about 150 bytes a record).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,23 +22,23 @@ from audit.session import without_pandas_warning
 from transfer.offset_map import Run
 
 _LEFT = """
-    SELECT r.lane, r.side, r.position, r.offset, r.digest_high, r.digest_low, r.timestamp
-    FROM rows r LEFT SEMI JOIN (
-        SELECT lane, position FROM rows WHERE note IS NULL GROUP BY lane, position
+    SELECT r.* FROM rows r LEFT SEMI JOIN (
+        SELECT lane, position FROM rows GROUP BY lane, position
         HAVING NOT (count_if(side = 0) = 1 AND count_if(side = 1) = 1
                     AND bit_xor(digest_high) = 0 AND bit_xor(digest_low) = 0)
-    ) b ON r.lane = b.lane AND r.position = b.position
-    WHERE r.note IS NULL"""
+    ) b ON r.lane = b.lane AND r.position = b.position"""
 _CONTEXT = """
     SELECT DISTINCT s.lane, 2 AS side, 0L AS position, 0L AS offset, s.digest_high, s.digest_low,
-                    0L AS timestamp
-    FROM rows s LEFT SEMI JOIN (SELECT * FROM left_over WHERE side = 1) t
+                    0L AS timestamp, CAST(NULL AS string) AS note
+    FROM rows s LEFT SEMI JOIN (SELECT * FROM left_over WHERE side = 1 AND note IS NULL) t
         ON s.lane = t.lane AND s.digest_high = t.digest_high AND s.digest_low = t.digest_low
     WHERE s.side = 0 AND s.note IS NULL"""
 _VERDICTS = (
     "lane int, kind string, at_head boolean, at_tail boolean, records long, "
-    "source_offset long, target_offset long, timestamp long"
+    "source_offset long, target_offset long, timestamp long, note string"
 )
+_CONTENT_SIDE = 2
+"""Rows of this side are no records: the source has their content somewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +63,45 @@ class Classified:
 
 
 def classify(spark: Any, rows: Any, lanes: list[Lane], examples: int) -> Classified:
-    """Judges every record that is left over in `rows` (of `audit.source`), read once and kept meanwhile."""
+    """Judges every record that is left over in `rows` (of `audit.source`, these lanes only)."""
+    result = Classified()
+    with _left_over(spark, rows, lanes) as left:
+        runs = {lane.number: _runs(lane) for lane in lanes}
+        with without_pandas_warning():
+            judged = left.groupBy("lane").applyInArrow(_judging(runs, examples), _VERDICTS)
+        for row in judged.collect():
+            if row.note is not None:
+                result.notes.append(row.note)
+                continue
+            kind = DifferenceClass(row.kind)
+            if row.records is not None:
+                result.counts[row.lane, kind, row.at_head, row.at_tail] = row.records
+                continue
+            offsets = _offset(row.source_offset), _offset(row.target_offset)
+            result.examples.append(Example(kind, row.lane, *offsets, row.timestamp))
+    result.examples = _first(result.examples, lanes, examples)
+    return result
+
+
+@contextmanager
+def _left_over(spark: Any, rows: Any, lanes: list[Lane]) -> Iterator[Any]:
+    """What has to be judged, and every note. Rows that several queries need are read once and kept."""
     from pyspark import StorageLevel
 
-    result = Classified()
+    numbers = [lane.number for lane in lanes if lane.runs is not None]
+    if not numbers:
+        yield rows
+        return
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
-    kept.createOrReplaceTempView("rows")
+    column = rows["lane"]
+    kept.where(column.isin(numbers)).createOrReplaceTempView("rows")
     left = spark.sql(_LEFT).persist(StorageLevel.MEMORY_AND_DISK)
     left.createOrReplaceTempView("left_over")
     try:
-        result.notes += [
-            row.note for row in spark.sql("SELECT note FROM rows WHERE note IS NOT NULL").collect()
-        ]
-        runs = {lane.number: _runs(lane) for lane in lanes}
-        with without_pandas_warning():
-            grouped = left.unionByName(spark.sql(_CONTEXT)).groupBy("lane")
-            judged = grouped.applyInArrow(_judging(runs, examples), _VERDICTS)
-        for row in judged.collect():
-            kind = DifferenceClass(row.kind)
-            if row.records is None:
-                result.examples.append(
-                    Example(
-                        kind, row.lane, _offset(row.source_offset), _offset(row.target_offset), row.timestamp
-                    )
-                )
-            else:
-                result.counts[row.lane, kind, row.at_head, row.at_tail] = row.records
+        yield left.unionByName(spark.sql(_CONTEXT)).unionByName(kept.where(~column.isin(numbers)))
     finally:
         left.unpersist()
         kept.unpersist()
-    result.examples = _first(result.examples, lanes, examples)
-    return result
 
 
 def _first(found: list[Example], lanes: list[Lane], limit: int) -> list[Example]:
@@ -123,16 +132,19 @@ def _judging(runs: dict[int, list[Run]], examples: int) -> Callable[[pa.Table], 
 
     def apply(table: pa.Table) -> pa.Table:
         lane = table.column("lane")[0].as_py()
-        verdicts = judge(*split_sides(table), runs[lane])
-        return pa.Table.from_pylist(
-            [row for verdict in verdicts for row in _told(lane, verdict, examples)], schema=_SCHEMA
-        )
+        notes = [
+            {"lane": lane, "note": note} for note in table.column("note").to_pylist() if note is not None
+        ]
+        records = table.filter(table.column("note").is_null())
+        verdicts = judge(*split_sides(records), runs[lane])
+        told = [row for verdict in verdicts for row in _told(lane, verdict, examples)]
+        return pa.Table.from_pylist(notes + told, schema=_SCHEMA)
 
     return apply
 
 
 def split_sides(table: pa.Table) -> tuple[Rows, Rows]:
-    """Left-over rows of source and target; side 2 holds contents that the source has somewhere."""
+    """Left-over rows of source and target, and which contents of the target the source has."""
     table = table.sort_by("offset")
     side = table.column("side").to_numpy()
     offsets, positions, high, low, timestamps = (
@@ -140,7 +152,7 @@ def split_sides(table: pa.Table) -> tuple[Rows, Rows]:
         for name in ("offset", "position", "digest_high", "digest_low", "timestamp")
     )
     content = high ^ (low << 1)  # 64 of 128 bits, good enough to tell a duplicate from a foreign record
-    known = np.isin(content, content[side == 2])
+    known = np.isin(content, content[(side == 0) | (side == _CONTENT_SIDE)])
 
     def rows(which: int) -> Rows:
         at = side == which
@@ -182,5 +194,6 @@ _SCHEMA = pa.schema(
         ("source_offset", pa.int64()),
         ("target_offset", pa.int64()),
         ("timestamp", pa.int64()),
+        ("note", pa.string()),
     ]
 )
