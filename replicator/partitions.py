@@ -118,9 +118,11 @@ class Partitions:
 
     async def _let_go(self, account: Account) -> None:
         if account.tp in self._engine:
+            stopping = asyncio.create_task(self._engine.stop_partition(account.tp))
             if account.reason == _TARGET_RECREATED:
+                await asyncio.sleep(0)  # nothing is read any more; what is on its way cannot arrive
                 await self._sink.close(account.target)
-            await self._engine.stop_partition(account.tp)
+            await stopping
         self._book.settle(account)
 
     async def _open(self, account: Account) -> None:

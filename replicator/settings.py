@@ -49,9 +49,9 @@ class Flow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_bytes_in_flight: int = Field(default=48 << 20, ge=1 << 20)
-    partition_bytes_in_flight: int = Field(default=6 << 20, ge=1 << 16)
-    fetch_max_bytes: int = Field(default=8 << 20, ge=1 << 16)
+    max_bytes_in_flight: int = Field(default=32 << 20, ge=1 << 20)
+    partition_bytes_in_flight: int = Field(default=4 << 20, ge=1 << 16)
+    fetch_max_bytes: int = Field(default=4 << 20, ge=1 << 16)
     fetch_partition_max_bytes: int = Field(default=1 << 20, ge=1 << 12)
     fetch_max_wait_ms: int = Field(default=500, ge=1, le=30_000)
     fetch_connections_per_broker: int = Field(default=2, ge=1, le=16)
@@ -95,7 +95,7 @@ class LinkSettings(BaseModel):
     heartbeats_replication: bool = True
 
     progress_interval_s: float = Field(default=0.5, gt=0, le=60)
-    progress_bytes: int = Field(default=16 << 20, ge=1 << 16)
+    progress_bytes: int = Field(default=14 << 20, ge=1 << 16)
     """Progress is stored at the latest after so many acknowledged bytes."""
     retry_refused_s: float = Field(default=30.0, gt=0)
     """A partition whose batch was refused is tried again this often; it is never skipped."""

@@ -66,8 +66,8 @@ class Engine:
         sink: BatchSink,
         observer: Observer,
         *,
-        max_bytes: int = 48 << 20,
-        partition_bytes: int = 6 << 20,
+        max_bytes: int = 32 << 20,
+        partition_bytes: int = 4 << 20,
     ) -> None:
         self._source = source
         self._sink = sink

@@ -29,7 +29,7 @@ Arrival = tuple[Reading, Chunk | SourceFault]
 class FetchSettings:
     """Sizes and waits of reading. More connections help over long round trips."""
 
-    max_bytes: int = 8 << 20
+    max_bytes: int = 4 << 20
     partition_max_bytes: int = 1 << 20
     max_wait_ms: int = 500
     busy_wait_ms: int = 20

@@ -211,6 +211,7 @@ class ProduceLane:
                 )
             if not ticket.done.done():
                 ticket.done.set_result(ticket.copied(self._producer))
+            ticket.batches.clear()  # they point back here: without a cycle their memory is free at once
 
     def _fail_tickets(self, error: TransferError) -> None:
         if self._tickets:
@@ -219,6 +220,7 @@ class ProduceLane:
             ticket = self._tickets.popleft()
             if not ticket.done.done():
                 ticket.done.set_exception(error)
+            ticket.batches.clear()
             error = ClosedError(f"{self.tp.topic}-{self.tp.partition}: an earlier write failed")
 
     def _with_partial(self, error: TransferError, ticket: Ticket) -> TransferError:
