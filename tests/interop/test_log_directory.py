@@ -19,7 +19,7 @@ from broker.log import Log, LogConfig, Origin
 from broker.log.checkpoints import read_meta_properties, read_offsets, read_topic_id
 from protocol.records import Codec
 from protocol.types import TopicPartition
-from tests.support.apache_kafka import _free_ports, _script, kafka_tool
+from tests.support.apache_kafka import _free_ports, _script
 from tests.support.batches import T0, batch, marker, records_of
 from tests.support.clock import VirtualClock
 
@@ -30,14 +30,27 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC = 800
 
 
+# What the tool says of every segment that does not start at offset 0, also of Kafka's own.
+_REMARK = re.compile(r"^Non-consecutive offsets in \S+\n  -1 is followed by \d+\n?", re.MULTILINE)
+
+
 def dump(directory: Path, *options: str, kinds: tuple[str, ...] = ("log", "index", "timeindex")) -> str:
+    """What the tool prints. It complains on its standard error, and ends with 0 all the same."""
     files = sorted(str(path) for kind in kinds for path in directory.glob(f"*.{kind}"))
-    return kafka_tool(DUMP, "--files", ",".join(files), *options)
+    done = subprocess.run(
+        [str(_script()), "tool", DUMP, "--files", ",".join(files), *options],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    complaints = _REMARK.sub("", done.stderr).splitlines()
+    complaints += [line for line in done.stdout.splitlines() if "isvalid: false" in line]
+    if complaints:
+        raise Unsound("\n".join(complaints))
+    return done.stdout
 
 
-def assert_sound(output: str) -> None:
-    for trouble in ("mismatch", "Non-consecutive", "out of order", "invalid", "isvalid: false", "Exception"):
-        assert trouble.lower() not in output.lower(), output[-3000:]
+class Unsound(AssertionError):
+    """The tool found damage."""
 
 
 @pytest.fixture
@@ -61,7 +74,6 @@ def test_kafka_reads_what_we_write(our_directory: Path) -> None:
     segments = len(list(our_directory.glob("*.log")))
     assert segments > 2
     printed = dump(our_directory, "--print-data-log")
-    assert_sound(printed)
     batches = re.findall(r"^baseOffset: .* isvalid: true$", printed, re.MULTILINE)
     assert len(batches) == 120 + 4
     assert len(re.findall(r"^\| offset: ", printed, re.MULTILINE)) == 7 * 120 + 6
@@ -69,9 +81,18 @@ def test_kafka_reads_what_we_write(our_directory: Path) -> None:
     assert re.search(r"endTxnMarker: ABORT", printed)
     assert len(re.findall(r"\.timeindex$", printed, re.MULTILINE)) == segments
     checked = dump(our_directory, "--index-sanity-check", kinds=("index", "timeindex"))
-    assert_sound(checked.replace("passed sanity check", ""))
     assert checked.count("passed sanity check") == 2 * segments
-    assert_sound(dump(our_directory, "--verify-index-only", kinds=("index", "timeindex")))
+    dump(our_directory, "--verify-index-only", kinds=("index", "timeindex"))
+
+
+@pytest.mark.parametrize(("kind", "at"), [("index", 11), ("timeindex", 23), ("log", 500)])
+def test_the_tool_would_say_so(our_directory: Path, kind: str, at: int) -> None:
+    path = min(our_directory.glob(f"*.{kind}"))
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Unsound):
+        dump(our_directory, kinds=(kind,))
 
 
 def test_kafka_reads_our_snapshots_and_aborted_transactions(our_directory: Path) -> None:
@@ -90,8 +111,10 @@ class Kafka:
         self._port, controller = _free_ports()
         self._name = f"{name}-{os.getpid()}-{self._port}"
         self._environment = {
-            **os.environ, "INTEROP_CONTROLLER_PORT": str(controller), "INTEROP_BROKER_HEAP": "-Xms128m -Xmx384m",
-        }  # fmt: skip
+            **os.environ,
+            "INTEROP_CONTROLLER_PORT": str(controller),
+            "INTEROP_BROKER_HEAP": "-Xms128m -Xmx384m",
+        }
         home = Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop"))
         self.data = home / "run" / self._name / "data"
         self.bootstrap = f"127.0.0.1:{self._port}"
@@ -207,7 +230,7 @@ def test_a_directory_of_kafkas_is_continued_and_goes_back(kafka: Kafka) -> None:
     for at in range(0, 2000, 20):
         checked.append(batch(more[at : at + 20], codec=Codec(at // 20 % 5)), checked.epochs.latest)
     checked.close()
-    assert_sound(dump(directory))
+    dump(directory)
 
     kafka.start()
     assert consumed(kafka.bootstrap, len(values) + 2000) == [*values, *more]
