@@ -6,6 +6,7 @@ Restoring builds new batches from the rows; offsets are those of the source, so 
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator
 from typing import Any, Final
@@ -62,12 +63,16 @@ SCHEMA: Final = fastavro.parse_schema(
 
 
 class AvroEncoder:
-    """Rows of one object of `partition`; `codec` is Avro's name of the block compression."""
+    """Rows of one object of `partition`; `codec` is Avro's name of the block compression.
 
-    def __init__(self, partition: int, codec: str) -> None:
+    The marker between blocks is derived from the object's name, so that the same rows give the same bytes.
+    """
+
+    def __init__(self, key: str, partition: int, codec: str) -> None:
         self._partition = partition
         self._file = io.BytesIO()
-        self._writer = Writer(self._file, SCHEMA, codec=codec, sync_interval=BLOCK_BYTES)
+        marker = hashlib.sha256(key.encode()).digest()[:16]
+        self._writer = Writer(self._file, SCHEMA, codec=codec, sync_interval=BLOCK_BYTES, sync_marker=marker)
 
     def add(self, batch: StoredBatch) -> Buffer:
         header = batch.header

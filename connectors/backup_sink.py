@@ -158,7 +158,7 @@ class BackupSink:
         suffix = AVRO_SUFFIX if self._format == "avro" else SEGMENT_SUFFIX
         key = layout.object_key(self._backup_id, tp, first_offset, suffix)
         encoder: Encoder = (
-            AvroEncoder(tp.partition, self._avro_codec) if self._format == "avro" else SegmentEncoder()
+            AvroEncoder(key, tp.partition, self._avro_codec) if self._format == "avro" else SegmentEncoder()
         )
         return _OpenObject(ObjectWriter(self._store, key, self._part_bytes), encoder)
 
