@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from broker.control.metadata_cache import INTERNAL_TOPICS
@@ -23,6 +24,7 @@ from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.edge import CloseConnectionError
 from broker.server.registry import handles
+from protocol.codec.schema import RecordData
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest
 from protocol.messages.produce_response import (
@@ -42,9 +44,7 @@ _VALID_ACKS = (ALL_REPLICAS, 0, 1)
 # Kafka's admin client alone may write to internal topics.
 ADMIN_CLIENT = "__admin_client"
 _HEADER_SIZE = 61
-_LENGTH = slice(8, 12)
-_MAGIC = 16
-_CODEC_BYTE = 22
+_HEAD = Struct(">8xi4xb5xB")  # batch length, magic, the byte of the attributes that has the codec
 _CODEC_MASK = 0x07
 _ZSTD = 4
 _ZSTD_FROM = 7
@@ -96,8 +96,12 @@ class _Produce:
 
     def append_topic(self, topic: str, parts: list[PartitionProduceData]) -> None:
         answers: list[PartitionProduceResponse] = []
+        refused = self._refused(topic)
+        count = size = 0
         for data in parts:
             try:
+                if refused is not None:
+                    raise refused
                 result = self._append(topic, data, answers)
             except (KafkaError, AppendRefused) as error:
                 answers.append(self._refusal(topic, data.index, error))
@@ -105,19 +109,20 @@ class _Produce:
                 refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                 answers.append(self._refusal(topic, data.index, refusal))
             else:
-                counts = self._broker.metrics.topic(topic)
-                counts.bytes_in += len(data.records)  # type: ignore[arg-type]  # None was refused
-                counts.messages_in += result.last_offset - result.base_offset + 1
+                if not result.duplicate:
+                    size += len(data.records)  # type: ignore[arg-type]  # None was refused
+                    count += result.last_offset - result.base_offset + 1
+        if count:
+            counts = self._broker.metrics.topic(topic)
+            counts.bytes_in += size
+            counts.messages_in += count
         self.response.responses.append(TopicProduceResponse(name=topic, partition_responses=answers))
 
     def _append(
         self, topic: str, data: PartitionProduceData, answers: list[PartitionProduceResponse]
     ) -> AppendResult:
-        if self._acks not in _VALID_ACKS:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks} is none of -1, 0, 1")
         partition = self._broker.replicas.leader(topic, data.index)
-        batch = self._checked(topic, data)
-        result = partition.append(batch, all_replicas=self._all)
+        result = partition.append(self._checked(data.records), all_replicas=self._all)
         answer = PartitionProduceResponse(
             index=data.index,
             base_offset=result.base_offset,
@@ -129,27 +134,33 @@ class _Produce:
             self.unreplicated.append((partition, partition.leader_epoch, result.last_offset, answer))
         return result
 
-    def _checked(self, topic: str, data: PartitionProduceData) -> memoryview:
-        """What the version promises about the batch; its contents are the log's to check."""
-        batch = data.records
+    def _refused(self, topic: str) -> KafkaError | None:
+        """Why nothing of this request may be written to the topic."""
+        if self._acks not in _VALID_ACKS:
+            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._acks} is none of -1, 0, 1")
         if topic in INTERNAL_TOPICS and not self._internal:
-            raise KafkaError(
+            return KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: clients may not write to it"
             )
+        return None
+
+    def _checked(self, batch: RecordData) -> memoryview:
+        """What the version promises about the batch; its contents are the log's to check."""
         if not isinstance(batch, memoryview) or len(batch) < _HEADER_SIZE:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a produce request holds one record batch per partition"
             )
-        if batch[_MAGIC] != 2:
+        length, magic, codec = _HEAD.unpack_from(batch)
+        if magic != 2:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
-                f"message format {batch[_MAGIC]} is not written any more, only 2 (KIP-724)",
+                f"message format {magic} is not written any more, only 2 (KIP-724)",
             )
-        if 12 + int.from_bytes(batch[_LENGTH], "big", signed=True) != len(batch):
+        if length + 12 != len(batch):
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition"
             )
-        if batch[_CODEC_BYTE] & _CODEC_MASK == _ZSTD and self._version < _ZSTD_FROM:
+        if codec & _CODEC_MASK == _ZSTD and self._version < _ZSTD_FROM:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                 f"zstd needs Produce v{_ZSTD_FROM}, this is v{self._version}",
