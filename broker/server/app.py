@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from broker.log import LogManager
 from broker.replication import ReplicaManager
 from broker.server.connection_limits import per_address
 from broker.server.dispatch import Dispatcher
-from broker.server.listener import Listener
+from broker.server.listener import BACKLOG, Listener
 from broker.server.metrics import BrokerMetrics
 from broker.server.metrics_of_parts import add_part_metrics
 from broker.server.periodic import PeriodicTasks
@@ -107,6 +108,9 @@ class Broker:
             max_frame=config.socket_request_max_bytes,
             idle_s=config.connections_max_idle_ms / 1000,
             now=self.clock.monotonic,
+            backlog=_given(config, "socket.listen.backlog.size", config.socket_listen_backlog_size)
+            or BACKLOG,
+            buffers=_socket_buffers(config),
             max_connections=config.max_connections,
             max_per_ip=per_address(config.max_connections_per_ip, config.max_connections_per_ip_overrides),
         )
@@ -134,6 +138,20 @@ class Broker:
 
     async def _keep(self, work: Callable[..., object], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._disk_keeper, work, *arguments)
+
+
+def _given(config: BrokerConfig, name: str, value: int) -> int | None:
+    """The value, if somebody set it. Kafka's defaults for sockets are made for slower days."""
+    return value if name in config.given and value > 0 else None
+
+
+def _socket_buffers(config: BrokerConfig) -> dict[int, int]:
+    """Sizes by socket option; nothing where the kernel shall decide."""
+    wanted = {
+        socket.SO_SNDBUF: _given(config, "socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        socket.SO_RCVBUF: _given(config, "socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+    }
+    return {option: size for option, size in wanted.items() if size is not None}
 
 
 def assemble(

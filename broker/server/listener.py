@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from broker.server.context import ConnectionInfo
@@ -27,7 +27,10 @@ BUFFER_IDLE_S = 10.0
 
 
 class Listener(ConnectionOwner):
-    """Accepts connections on one address. `name` is the Kafka listener name; `now` is monotonic seconds."""
+    """Accepts connections on one address. `name` is the Kafka listener name; `now` is monotonic seconds.
+
+    `buffers`: sizes for SO_SNDBUF and SO_RCVBUF; without them the kernel adapts them to the connection.
+    """
 
     def __init__(
         self,
@@ -37,6 +40,8 @@ class Listener(ConnectionOwner):
         max_frame: int,
         idle_s: float,
         now: Callable[[], float],
+        backlog: int = BACKLOG,
+        buffers: Mapping[int, int] | None = None,
         max_connections: int = NO_LIMIT,
         max_per_ip: Callable[[str], int] = lambda host: NO_LIMIT,
     ) -> None:
@@ -50,6 +55,8 @@ class Listener(ConnectionOwner):
         self._max_frame = max_frame
         self._idle_s = idle_s
         self._now = now
+        self._backlog = backlog
+        self._buffers = buffers or {}
         self._max_connections = max_connections
         self._max_per_ip = max_per_ip
         self._per_ip: dict[str, int] = {}
@@ -68,9 +75,12 @@ class Listener(ConnectionOwner):
             host or None,
             port,
             family=socket.AF_UNSPEC,
-            backlog=BACKLOG,
+            backlog=self._backlog,
             reuse_address=True,
         )
+        for accepting in self._server.sockets:
+            for option, size in self._buffers.items():
+                accepting.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
         self._sweeper = loop.create_task(self._sweep(), name=f"idle-connections-{self.name}")
         self.port = int(self._server.sockets[0].getsockname()[1])
         return self.port

@@ -391,6 +391,18 @@ async def test_a_thousand_connections_hold_no_buffers_between_requests(
 
 
 @on_uvloop
+async def test_socket_buffers_and_settings_reach_accepted_connections() -> None:
+    async with serving(Scripted(), buffers={socket.SO_RCVBUF: 50_000}, backlog=5) as (listener, dial):
+        reader, writer = await dial()
+        writer.write(framed(b"say:x"))
+        await answer(reader)
+        (connection,) = listener.connections
+        assert connection._transport is not None
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 100_000, "the kernel doubles it"
+
+
+@on_uvloop
 async def test_closing_the_listener_ends_connections_and_waiting(
     dial: Dial, listener: Listener, script: Scripted
 ) -> None:
