@@ -96,10 +96,12 @@ class PartitionRuns:
         while True:
             waiting = asyncio.ensure_future(run.events.get())
             watched = {waiting, *([self._pump] if self._pump is not None else [])}
-            done, _ = await asyncio.wait(watched, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                done, _ = await asyncio.wait(watched, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiting.cancel()
             if waiting in done:
                 return waiting.result()
-            waiting.cancel()
             if self._pump in done:
                 self._pump.result()
                 return "the transfer ended early"

@@ -37,13 +37,14 @@ from connectors.resume import ResumingSink
 from connectors.settings import Progress, Report, RestoreSettings, matches, quiet
 from connectors.topic_facts import ranges
 from protocol.client import ClusterClient
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, uuid_from_text
 from transfer.kafka.sink import KafkaSink
-from transfer.ledger import Lineage, PartitionLedger
+from transfer.ledger import Lineage, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap
 
 _log = logging.getLogger("isthmus.connectors")
 _GROUPS_AT_ONCE = 16
+_LAST_SEQUENCE = 2**31 - 1
 
 
 async def restore(settings: RestoreSettings, progress: Report = quiet) -> RestoreReport:
@@ -57,7 +58,9 @@ async def restore(settings: RestoreSettings, progress: Report = quiet) -> Restor
         restore_id = settings.restore_id or default_restore_id(client.cluster_id or "", names)
         state = await read_state(store, settings.backup_id, restore_id)
         checked = await preflight(client, manifest, settings, state)
-        run = _Restore(settings, store, client, manifest, restore_id, progress)
+        begun = state if state is not None and state.state == "running" else None
+        producer = begun.producer if begun is not None else await client.init_producer_id()
+        run = _Restore(settings, store, client, manifest, restore_id, (producer[0], producer[1]), progress)
         run.warnings += checked.warnings
         await run.make_topics(checked.plans)
         await run.copy()
@@ -86,6 +89,7 @@ class _Restore:
         client: ClusterClient,
         manifest: Manifest,
         restore_id: str,
+        producer: tuple[int, int],
         progress: Report,
     ) -> None:
         self._settings = settings
@@ -93,6 +97,7 @@ class _Restore:
         self._client = client
         self._manifest = manifest
         self._restore_id = restore_id
+        self._producer = producer
         self._progress = progress
         self._started_ms = int(time.time() * 1000)
         self._topics: list[_Topic] = []
@@ -126,6 +131,7 @@ class _Restore:
             state="running",
             started_ms=self._started_ms,
             target_cluster_id=self._client.cluster_id or "",
+            producer=self._producer,
             topics=states,
         )
         await write_state(self._store, self._settings.backup_id, self._restore_id, state)
@@ -159,13 +165,15 @@ class _Restore:
             for backed in topic.plan.topic.partitions:
                 tp = TopicPartition(topic.plan.topic.name, backed.partition)
                 base = topic.state.bases[backed.partition]
-                sink.present(tps[tp], base, held[tps[tp]][1])
+                sink.present(tps[tp], base, held[tps[tp]].end)
                 self._runs[tp] = self._run(topic, tp, tps[tp], base)
         gate = asyncio.Semaphore(self._settings.partitions_at_once)
 
         async def partition(runs: PartitionRuns, run: PartitionRun) -> None:
             async with gate:
-                await inner.open(run.target)
+                topic_id = uuid_from_text(run.ledger.target.topic_id)
+                there = held[run.target].end - run.ledger.runs.target_start
+                await inner.open(run.target, ProducerState(*self._producer, there & _LAST_SEQUENCE), topic_id)
                 await runs.run(run)
 
         self._moved("restore", 0)
@@ -212,6 +220,12 @@ class _Restore:
             for tp, run in self._runs.items()
             if self._counts[tp] != self._manifest.partition(tp).records
         ]
+        ends = await ranges(self._client, list(wanted))
+        wrong += [
+            f"{tp.topic}-{tp.partition} ends at {ends[tp].end}, the restored data at {end}: others write it"
+            for tp, (_, end) in wanted.items()
+            if ends[tp].end != end
+        ]
         if wrong:
             raise RestoreError("the restored data does not match: " + "; ".join(wrong))
 
@@ -253,6 +267,7 @@ class _Restore:
             state="done",
             started_ms=self._started_ms,
             target_cluster_id=self._client.cluster_id or "",
+            producer=self._producer,
             topics={topic.plan.topic.name: topic.state for topic in self._topics},
             report=report,
         )

@@ -110,6 +110,9 @@ class RestoreState(_Model):
     state: Literal["running", "done"]
     started_ms: int
     target_cluster_id: str
+    producer: tuple[int, int]
+    """Producer id and epoch. Record n of a partition always has sequence number n, so the broker recognises
+    what a killed run had still on its way, whenever it arrives."""
     topics: dict[str, TargetState]
     """By the backup's topic name."""
     report: RestoreReport | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from connectors.errors import BackupError
 from protocol.client import EARLIEST, LATEST, ClusterClient, ConfigEntry, ConfigSource, Isolation, RetryPolicy
@@ -81,10 +82,15 @@ def _facts(topic: TopicMetadata, entries: dict[str, ConfigEntry]) -> TopicFacts:
     )
 
 
-async def ranges(
-    client: ClusterClient, tps: Collection[TopicPartition]
-) -> dict[TopicPartition, tuple[int, int]]:
-    """(log start, last stable offset) of each partition. Raises ProtocolError while one has no leader."""
+class Range(NamedTuple):
+    """Log start, and the offset behind the last stable record."""
+
+    start: int
+    end: int
+
+
+async def ranges(client: ClusterClient, tps: Collection[TopicPartition]) -> dict[TopicPartition, Range]:
+    """The range of each partition. Raises ProtocolError while one has no leader."""
     first = await client.list_offsets(dict.fromkeys(tps, EARLIEST))
     last = await client.list_offsets(dict.fromkeys(tps, LATEST), isolation=Isolation.READ_COMMITTED)
-    return {tp: (first[tp].offset, max(last[tp].offset, first[tp].offset)) for tp in tps}
+    return {tp: Range(first[tp].offset, max(last[tp].offset, first[tp].offset)) for tp in tps}
