@@ -242,12 +242,12 @@ async def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def show(rows: list[dict[str, Any]]) -> None:
     print(
-        f"{'codec':6} {'contender':10} {'MB/s':>7} {'MB/CPU-s':>9} {'broker s/GB':>12} {'first s':>8} {'MB':>5}"
+        f"{'codec':6} {'contender':10} {'MB/s':>7} {'MB/CPU-s':>9} {'broker s/GB':>12} {'first':>7} {'MB':>5}"
     )
     for row in rows:
         print(
             f"{row['codec']:6} {row['contender']:10} {row['mb_per_s']:7.1f} {row['mb_per_cpu_s']:9.1f}"
-            f" {row['target_broker_cpu_s_per_gb']:12.1f} {row['first_record_s']:8.2f} {row['peak_mb']:6.0f}"
+            f" {row['target_broker_cpu_s_per_gb']:12.1f} {row['first_record_s']:7.2f} {row['peak_mb']:5.0f}"
         )
 
 

@@ -143,7 +143,7 @@ class Partitions:
             entry.producer = await self._sink.producer()
         self._book.adopt(account, entry, beginning.gaps)
         await self._store.save([entry])  # before the first record, so that a killed link finds its tail
-        await self._sink.open(account.target, entry.producer)
+        await self._sink.open(account.target, entry.producer, topic.target.topic_id)
         self._source.expect(account.tp, topic.source.topic_id, entry.epoch)
         await self._engine.start(account.tp, account.target, entry.ledger.next_source_offset)
         self.stored.pop(account.tp, None)

@@ -163,6 +163,8 @@ class Link:
         self._found = Found()
         self._state = "starting"
         self._problems: dict[str, str] = {}
+        self._at_the_end: list[tuple[str, Callable[[], Awaitable[object]]]] = []
+        """What is done once more when the link ends in order, so that a planned failover loses nothing."""
 
     def ledgers(self) -> Mapping[TopicPartition, PartitionLedger]:
         """Ledgers of all opened partitions by source partition."""
@@ -192,11 +194,13 @@ class Link:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         drained = await self._engine.drain(self._settings.drain_s)
-        try:
-            async with asyncio.timeout(_LAST_SAVE_S):
-                await self._save()
-        except (ProtocolError, TimeoutError) as error:
-            _log.warning("progress could not be stored at the end: %s", error)
+        for what, job in (("progress", self._save), *self._at_the_end):
+            try:
+                async with asyncio.timeout(_LAST_SAVE_S):
+                    await job()
+            except (ProtocolError, TimeoutError) as error:
+                _log.warning("%s could not be written at the end: %s", what, error or "no time left")
+                break  # the others need the same cluster
         if broken is not None:
             _log.error("the link cannot go on: %r", broken, exc_info=broken)
             return EXIT_FAILED
@@ -213,11 +217,11 @@ class Link:
             (on.emit_offset_syncs, "offset syncs", on.emit_offset_syncs_interval_s, self._offset_syncs()),
             (on.emit_heartbeats, "heartbeats", on.emit_heartbeats_interval_s, self._heartbeats()),
         ]
-        running = [
-            asyncio.create_task(self._every(what, interval, job))
-            for wanted, what, interval, job in jobs
-            if wanted
+        jobs = [entry for entry in jobs if entry[0]]
+        self._at_the_end = [
+            (what, job) for _, what, _, job in jobs if what in ("groups", "checkpoints", "offset syncs")
         ]
+        running = [asyncio.create_task(self._every(what, interval, job)) for _, what, interval, job in jobs]
         return [
             *running,
             asyncio.create_task(self._store_progress()),

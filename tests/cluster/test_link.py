@@ -378,6 +378,30 @@ async def test_a_topic_created_again_is_another_lineage_and_its_first_record_is_
     assert values == [b"old-%d" % i for i in range(20)] + [b"new-%d" % i for i in range(25)]
 
 
+async def test_a_target_topic_that_was_deleted_is_made_and_filled_again(pair, clients):
+    east, west = clients
+    topic = fresh("refilled")
+    await create(east, topic)
+    link = pair.link(topic, refresh_topics_interval_s=0.5)
+    target = f"{link.source.alias}.{topic}"
+    async with running(link) as running_link:
+        for turn in range(5):
+            await produce(east, topic, some(20, f"before{turn}"))
+        await copied_to(west, link, topic, 100)
+        old = (await read_ledgers(west, link.name))[TopicPartition(topic, 0)]
+        await west.delete_topics([target])
+        for turn in range(5):  # while it is deleted and made again
+            await produce(east, topic, some(20, f"during{turn}"))
+
+        async def refilled():
+            now = (await read_ledgers(west, link.name))[TopicPartition(topic, 0)]
+            return now.target.topic_id != old.target.topic_id and now.next_source_offset == 200
+
+        await eventually(refilled, "the new target topic is filled")
+        assert await running_link.stop() == 0
+    assert await content(west, target) == await content(east, topic)
+
+
 async def test_a_batch_that_the_target_refuses_stops_its_partition_alone(pair, clients):
     east, west = clients
     topic = fresh("large")

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
-from protocol.types import Buffer, TopicPartition
+from protocol.types import ZERO_UUID, Buffer, TopicPartition
 from transfer.endpoint import ClosedError, TransferError
 from transfer.ledger import Copied, ProducerState
 from transfer.offset_map import Run
@@ -72,9 +72,12 @@ class Pending:
 class ProduceLane:
     """Order and identity of one partition's batches."""
 
-    def __init__(self, tp: TopicPartition, producer: ProducerState | None = None) -> None:
+    def __init__(
+        self, tp: TopicPartition, producer: ProducerState | None = None, topic_id: bytes = ZERO_UUID
+    ) -> None:
         self.tp = tp
         self.leader = -1
+        self.topic_id = topic_id
         self.not_before = 0.0
         self.error: TransferError | None = None
         self.retries = 0

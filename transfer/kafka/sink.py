@@ -71,13 +71,18 @@ class KafkaSink:
         """Asks for a new producer id next time."""
         self._producer = None
 
-    async def open(self, tp: TopicPartition, producer: ProducerState | None = None) -> None:
-        """(Re)opens a partition; with `producer` its sequence numbers go on where they were."""
+    async def open(
+        self, tp: TopicPartition, producer: ProducerState | None = None, topic_id: bytes = ZERO_UUID
+    ) -> None:
+        """(Re)opens a partition; with `producer` its sequence numbers go on where they were, with `topic_id`
+        it is bound to this topic and not to another one that takes the name (else to the first one seen)."""
         await self.close(tp)
-        self._open(tp, producer)
+        self._open(tp, producer, topic_id)
 
-    def _open(self, tp: TopicPartition, producer: ProducerState | None) -> ProduceLane:
-        lane = self._lanes[tp] = ProduceLane(tp, producer)
+    def _open(
+        self, tp: TopicPartition, producer: ProducerState | None = None, topic_id: bytes = ZERO_UUID
+    ) -> ProduceLane:
+        lane = self._lanes[tp] = ProduceLane(tp, producer, topic_id)
         self._stale.set()
         return lane
 
@@ -91,7 +96,7 @@ class KafkaSink:
     async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
         """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it is not."""
         # Nothing may be awaited before the batches stand in their lane: calls are made in order.
-        lane = self._lanes.get(tp) or self._open(tp, None)
+        lane = self._lanes.get(tp) or self._open(tp)
         outs, refusal = plan(chunk)
         ticket = Ticket(asyncio.get_running_loop().create_future(), chunk.next_offset, chunk.last_epoch)
         if refusal is not None:
@@ -187,13 +192,16 @@ class KafkaSink:
         while True:
             await self._stale.wait()
             self._stale.clear()
-            await self._look_up([lane for lane in self._lanes.values() if lane.leader < 0])
-            if any(lane.leader < 0 for lane in self._lanes.values()):
+            await self._look_up(self._leaderless())
+            if self._leaderless():
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
                 self._stale.set()
             else:
                 pause = 0.05
+
+    def _leaderless(self) -> list[ProduceLane]:
+        return [lane for lane in self._lanes.values() if lane.leader < 0 and lane.error is None]
 
     async def _look_up(self, lanes: list[ProduceLane]) -> None:
         if not lanes:
@@ -211,7 +219,10 @@ class KafkaSink:
             partition = topic.partitions.get(lane.tp.partition) if topic is not None else None
             if topic is None or topic.error or partition is None or partition.leader < 0:
                 continue
-            self._topic_ids[lane.tp.topic] = topic.topic_id
+            if ZERO_UUID not in (lane.topic_id, topic.topic_id) and lane.topic_id != topic.topic_id:
+                lane.close(PositionLostError(f"{lane.tp}: another topic took the name"))
+                continue
+            lane.topic_id = self._topic_ids[lane.tp.topic] = topic.topic_id
             lane.leader = partition.leader
             self._sender(partition.leader).wake(lane)
 

@@ -1,29 +1,59 @@
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
 import java.util.TreeSet;
-import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.MessageFormatter;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.connect.mirror.MirrorClient;
 import org.apache.kafka.connect.mirror.RemoteClusterUtils;
 
-/** Asks Apache Kafka's own client of MirrorMaker 2 about a target cluster; prints one `name=value` per line. */
+/**
+ * Asks Apache Kafka's own classes of MirrorMaker 2 about what a link wrote; prints `name=value` lines.
+ * Arguments: target bootstrap, source alias, group, then for each topic to print: bootstrap, topic, formatter.
+ */
 public final class Judge {
     public static void main(String[] args) throws Exception {
         Map<String, Object> settings = Map.of("bootstrap.servers", args[0]);
-        String source = args[1];
-        String group = args[2];
-        Map<TopicPartition, OffsetAndMetadata> offsets =
-            RemoteClusterUtils.translateOffsets(settings, source, group, Duration.ofSeconds(20));
-        TreeMap<String, String> lines = new TreeMap<>();
-        offsets.forEach((tp, found) -> lines.put("offset." + tp, found.offset() + " " + found.metadata()));
+        RemoteClusterUtils.translateOffsets(settings, args[1], args[2], Duration.ofSeconds(20))
+            .forEach((tp, found) -> say("offset." + tp, found.offset() + "/" + found.metadata()));
         try (MirrorClient client = new MirrorClient(settings)) {
-            lines.put("heartbeats", new TreeSet<>(client.heartbeatTopics()).toString());
-            lines.put("checkpoints", new TreeSet<>(client.checkpointTopics()).toString());
-            lines.put("upstream", new TreeSet<>(client.upstreamClusters()).toString());
-            lines.put("remote", new TreeSet<>(client.remoteTopics()).toString());
-            lines.put("hops", String.valueOf(client.replicationHops(source)));
+            say("heartbeats", new TreeSet<>(client.heartbeatTopics()));
+            say("checkpoints", new TreeSet<>(client.checkpointTopics()));
+            say("upstream", new TreeSet<>(client.upstreamClusters()));
+            say("remote", new TreeSet<>(client.remoteTopics()));
+            say("hops", client.replicationHops(args[1]));
         }
-        lines.forEach((name, value) -> System.out.println(name + "=" + value));
+        for (int at = 3; at < args.length; at += 3) {
+            print(args[at], args[at + 1], args[at + 2]);
+        }
+    }
+
+    private static void print(String bootstrap, String topic, String formatter) throws Exception {
+        String name = "org.apache.kafka.connect.mirror.formatters." + formatter;
+        MessageFormatter format = (MessageFormatter) Class.forName(name).getConstructor().newInstance();
+        Map<String, Object> settings = Map.of("bootstrap.servers", bootstrap, "enable.auto.commit", "false");
+        PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        TopicPartition only = new TopicPartition(topic, 0);
+        var bytes = new ByteArrayDeserializer();
+        try (var consumer = new KafkaConsumer<>(settings, bytes, bytes)) {
+            consumer.assign(List.of(only));
+            consumer.seekToBeginning(List.of(only));
+            long end = consumer.endOffsets(List.of(only)).get(only);
+            while (consumer.position(only) < end) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofSeconds(5))) {
+                    out.print(formatter + "=");
+                    format.writeTo(record, out);
+                }
+            }
+        }
+    }
+
+    private static void say(String name, Object value) {
+        System.out.println(name + "=" + value);
     }
 }
