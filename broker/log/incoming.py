@@ -150,6 +150,22 @@ def check_batches(
             _check_records(where, view, pos, header, rules, now_ms)
 
 
+def check_copies(where: str, batches: Batches, log_end: int) -> int:
+    """A leader's batches go on at the log end, maybe over holes that compaction left; returns the new end.
+
+    Raises `AppendRefused`.
+    """
+    for _, header in batches:
+        if header.base_offset < log_end:
+            raise AppendRefused(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                f"{where}: a copied batch begins at offset {header.base_offset},"
+                f" but the log is at {log_end} already",
+            )
+        log_end = header.next_offset
+    return log_end
+
+
 def _check_header(where: str, header: BatchHeader, origin: Origin) -> None:
     wrong = None
     if header.record_count != header.last_offset_delta + 1 or not header.record_count:

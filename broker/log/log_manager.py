@@ -38,6 +38,8 @@ class LogManager:
         self.clock = clock
         self._producer_expiration_ms = producer_expiration_ms
         self._dirs: list[LogDir] = []
+        self._loaded: list[LogDir] = []
+        """Directories whose partitions are all known, so that their checkpoints may be replaced."""
         self._logs: dict[TopicPartition, Log] = {}
         self._home: dict[TopicPartition, LogDir] = {}
         self._topic_ids: dict[TopicPartition, bytes] = {}
@@ -64,7 +66,6 @@ class LogManager:
     def _load_dir(self, home: LogDir, config_of: Callable[[str], LogConfig]) -> None:
         self._condemned += [(0, path) for path in home.condemned()]
         points, starts, marks = (self._checkpoint(home, name) for name in _CHECKPOINTS)
-        home.forget_clean_shutdown()
         for tp, path in home.partitions().items():
             if tp in self._logs:
                 raise LogDirError(
@@ -80,6 +81,8 @@ class LogManager:
             except (OSError, LogError) as error:
                 raise LogDirError(f"{path} cannot be opened: {error}") from error
             self._add(tp, opened, home, topic_id)
+        home.forget_clean_shutdown()
+        self._loaded.append(home)
 
     def _checkpoint(self, home: LogDir, name: str) -> dict[TopicPartition, int]:
         offsets, damage = home.offsets(name)
@@ -227,7 +230,7 @@ class LogManager:
 
     def checkpoint_tick(self) -> None:
         """Write recovery points, log starts and high watermarks of all partitions. May run in a thread."""
-        for home in self._dirs:
+        for home in self._loaded:
             logs = [(tp, each) for tp, each in list(self._logs.items()) if self._home.get(tp) is home]
             home.write_offsets(checkpoints.RECOVERY_POINTS, {tp: each.recovery_point for tp, each in logs})
             home.write_offsets(checkpoints.LOG_STARTS, {
@@ -247,7 +250,10 @@ class LogManager:
     # --- stop
 
     def close(self, broker_epoch: int = -1) -> None:
-        """Close all logs and leave the marker of a clean shutdown, unless one of them could not be closed."""
+        """Close all logs and mark a clean shutdown, except where one of them could not be closed.
+
+        After a start that failed, directories that were not loaded are left as they are.
+        """
         failed: set[str] = set()
         for tp, each in self._logs.items():
             try:
@@ -258,7 +264,7 @@ class LogManager:
                 each.release()
         with contextlib.suppress(OSError):
             self.checkpoint_tick()
-            for home in self._dirs:
+            for home in self._loaded:
                 if home.path not in failed:
                     home.mark_clean_shutdown(broker_epoch)
         self._unlock()

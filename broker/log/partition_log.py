@@ -21,7 +21,15 @@ from broker.log import retention, snapshots
 from broker.log.config import LogConfig
 from broker.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed
 from broker.log.files import sync_directory
-from broker.log.incoming import AppendRules, Batches, Origin, check_batches, ordinary_batch, read_batches
+from broker.log.incoming import (
+    AppendRules,
+    Batches,
+    Origin,
+    check_batches,
+    check_copies,
+    ordinary_batch,
+    read_batches,
+)
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.loading import load_log
 from broker.log.log_view import LogView
@@ -48,7 +56,8 @@ class AppendResult(NamedTuple):
 
 class Log(LogView):
     __slots__ = (
-        "_closed", "_failing", "_flush_lock", "_flushed_ms", "_rules", "_truncations", "clock",
+        "_closed", "_failing", "_flush_lock", "_flushed_ms", "_idle_end", "_rules", "_truncations",
+        "clock",
         "recovery_point",
     )  # fmt: skip
 
@@ -66,6 +75,7 @@ class Log(LogView):
         self.clock = clock
         self._rules = AppendRules.of(config)
         self.recovery_point = 0
+        self._idle_end = -1
         self._flushed_ms = clock.now_ms()
         self._flush_lock = threading.Lock()
         self._truncations = 0
@@ -74,17 +84,10 @@ class Log(LogView):
 
     @classmethod
     def open(
-        cls,
-        directory: str | Path,
-        config: LogConfig,
-        clock: Clock,
-        *,
-        recovery_point: int = 0,
-        start_offset: int = 0,
-        high_watermark: int | None = None,
-        clean: bool = False,
-        producer_expiration_ms: int = 86_400_000,
-    ) -> "Log":
+        cls, directory: str | Path, config: LogConfig, clock: Clock, *,
+        recovery_point: int = 0, start_offset: int = 0, high_watermark: int | None = None,
+        clean: bool = False, producer_expiration_ms: int = 86_400_000,
+    ) -> "Log":  # fmt: skip
         """Open a partition directory, creating its first segment when there is none.
 
         `clean` says that the files were closed properly. Otherwise everything from `recovery_point` on is
@@ -107,6 +110,7 @@ class Log(LogView):
         self._end = loaded.end_offset
         self.recovery_point = loaded.recovery_point
         self.high_watermark = loaded.end_offset if high_watermark is None else high_watermark
+        segments.active.release_file()  # most partitions of a start stay idle
         return self
 
     def configure(self, config: LogConfig) -> None:
@@ -196,16 +200,7 @@ class Log(LogView):
         )
 
     def _append_copies(self, view: memoryview, found: Batches, now_ms: int) -> AppendResult:
-        """Batches go on where the log ends; compaction at the leader may have left holes between them."""
-        expected = self._end
-        for _, header in found:
-            if header.base_offset < expected:
-                raise AppendRefused(
-                    ErrorCode.UNKNOWN_SERVER_ERROR,
-                    f"{self._where}: a copied batch begins at offset {header.base_offset},"
-                    f" but the log is at {expected} already",
-                )
-            expected = header.next_offset
+        expected = check_copies(self._where, found, self._end)
         latest = max(header.max_timestamp for _, header in found)
         epochs = [(header.leader_epoch, header.base_offset) for _, header in found]
         active = self._write(view, latest, expected - 1, epochs, now_ms)
@@ -383,6 +378,9 @@ class Log(LogView):
         """Give back descriptors and loaded indexes that were not used since the last call."""
         for segment in self.segments.items[:-1]:
             segment.release_idle()
+        if self._idle_end == self._end:
+            self.segments.active.release_idle(written=True)
+        self._idle_end = self._end
 
     def close(self) -> None:
         """Leave the directory so that a clean start needs to read nothing. Raises OSError."""

@@ -85,12 +85,19 @@ class Segment:
         self._time_index = None
         self._boundaries = {}
 
-    def release_idle(self) -> None:
-        """`release`, if nobody has read here since the last call. Only for segments that are no longer
-        written.
+    def release_file(self) -> None:
+        """Let go of the descriptor alone; the next use opens the file again."""
+        self._file = None
+
+    def release_idle(self, *, written: bool = False) -> None:
+        """Let go of what nobody has used for reading since the last call.
+
+        `written`: the segment is in use for appends, so its indexes must stay and only the descriptor goes.
         """
         if self._used:
             self._used = False
+        elif written:
+            self.release_file()
         else:
             self.release()
 

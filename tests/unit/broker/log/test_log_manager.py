@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from broker.log import LogConfig, LogDirError, LogManager
@@ -45,7 +46,7 @@ def crash(logs: LogManager) -> None:
         log.release()
     logs._unlock()
     logs._logs.clear()
-    logs._dirs.clear()
+    logs._loaded.clear()
 
 
 def test_a_directory_says_whose_it_is(manager: OpenManager, tmp_path: Path) -> None:
@@ -120,6 +121,48 @@ def test_a_partition_in_two_directories_is_a_mistake_to_be_told(manager: OpenMan
         (tmp_path / name / "t-0").mkdir(exist_ok=True)
     with pytest.raises(LogDirError, match="t-0 is in two log directories"):
         manager("a", "b")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_that_fails_leaves_the_directory_as_it_was(
+    manager: OpenManager, tmp_path: Path, clean: bool
+) -> None:
+    logs = manager()
+    for i in range(3):
+        log = logs.get_or_create(TopicPartition("t", i), new_topic_id(), LogConfig())
+        log.append(batch(5), 0)
+        log.high_watermark = 5
+        log.delete_before(i)
+    logs.checkpoint_tick()
+    logs.close() if clean else crash(logs)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir() if path.is_file()}
+    assert (".kafka_cleanshutdown" in before) == clean
+
+    manager(load=False).close()  # something else was wrong before loading began
+
+    def broken(topic: str) -> LogConfig:
+        raise RuntimeError("no settings")
+
+    logs = manager(load=False)
+    with pytest.raises(RuntimeError):
+        logs.load(broken)
+    logs.close()
+    metadata = tmp_path / "d" / "t-1" / "partition.metadata"
+    whole = metadata.read_text()
+    metadata.write_text("damage")
+    logs = manager(load=False)
+    with pytest.raises(LogDirError, match="t-1 cannot be opened"):
+        logs.load()
+    logs.close()
+    metadata.write_text(whole)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir() if path.is_file()} == before
+    again = manager()
+    starts = []
+    for tp in again:
+        found = again.get(tp)
+        assert found is not None
+        starts.append(found.start_offset)
+    assert sorted(starts) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -280,6 +323,33 @@ def test_one_bad_partition_does_not_stop_the_others(
     os.rename(tmp_path / "d" / "t-0", tmp_path / "d" / "moved")
     assert logs.retention_tick(clock.now_ms()) == 4
     os.rename(tmp_path / "d" / "moved", tmp_path / "d" / "t-0")
+
+
+def test_idle_partitions_hold_no_descriptors(manager: OpenManager, clock: VirtualClock) -> None:
+    def descriptors() -> int:
+        return len([file for file in psutil.Process().open_files() if "/t-" in file.path])
+
+    logs = manager()
+    config = LogConfig(segment_bytes=500, retention_ms=-1)
+    made = [logs.get_or_create(TopicPartition("t", i), new_topic_id(), config) for i in range(5)]
+    for log in made:
+        for _ in range(4):
+            log.append(batch([bytes(200)]), 0)
+    logs.retention_tick(clock.now_ms())
+    assert descriptors() > 0
+    for _ in range(3):
+        logs.retention_tick(clock.now_ms())
+    assert descriptors() == 0
+    made[0].append(batch([bytes(200)]), 0)
+    logs.retention_tick(clock.now_ms())
+    assert descriptors() == 1, "the one that is written"
+    for log in made:
+        assert len(records_of(log.read_blocking(3, 10_000).segments)) > 0
+        log.append(batch([bytes(200)]), 0)
+    logs.close()
+    again = manager()
+    assert descriptors() == 0
+    assert all(records_of(log.read_blocking(0, 1).segments) for log in map(again.get, again) if log)
 
 
 def test_strange_names_are_left_alone(manager: OpenManager, tmp_path: Path) -> None:
