@@ -24,6 +24,7 @@ from broker.coordinator.settings import GroupSettings
 from broker.log import LogManager
 from broker.replication import ReplicaManager
 from broker.server.connection_limits import per_address
+from broker.server.damage import Damage
 from broker.server.dispatch import Dispatcher
 from broker.server.listener import BACKLOG, Listener
 from broker.server.metrics import BrokerMetrics
@@ -71,6 +72,7 @@ class Broker:
         self.controller = controller
         self.registry = registry if registry is not None else Registry.discover()
         self.metrics = BrokerMetrics()
+        self.damage = Damage()
         self.dispatcher = Dispatcher(self, self.registry)
         self.listeners: dict[str, Listener] = {}
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")

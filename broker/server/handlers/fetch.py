@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from broker.log import Log, LogSlice, NotCached, OffsetOutOfRange, StorageFailed
+from broker.log import CorruptLog, Log, LogError, LogSlice, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.region import Located, locate
 from broker.replication import Partition
 from broker.server.context import RequestContext
@@ -133,7 +134,7 @@ class _Fetch:
     # -- one pass over all partitions
 
     def read_all(self) -> _Pass:
-        """Fill the answer. Yields each read that is not in the page cache and is sent its result."""
+        """Fill the answer. Yields each read that is not in the page cache; is sent its result or error."""
         self._failed = False
         self._size = 0
         self._leaders = []
@@ -155,8 +156,9 @@ class _Fetch:
                     answer = self._refusal(name, wanted.partition, error.code)
                 except OffsetOutOfRange:
                     answer = self._out_of_range(partition, wanted.partition)
-                except StorageFailed:
-                    answer = self._refusal(name, wanted.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+                except (CorruptLog, StorageFailed) as error:
+                    code = self._broker.damage.code(str(partition), error)
+                    answer = self._refusal(name, wanted.partition, code)
                 answers.append(answer)
             self.response.responses.append(
                 FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
@@ -246,9 +248,14 @@ class _Fetch:
         loop = asyncio.get_running_loop()
         need: _Cold | None = cold
         while need is not None:
-            found = await loop.run_in_executor(self._broker.disk_readers, need.read)
             try:
-                need = reading.send(found)
+                found = await loop.run_in_executor(self._broker.disk_readers, need.read)
+            except LogError as error:  # of this partition alone: the pass goes on with the others
+                go_on = partial(reading.throw, error)
+            else:
+                go_on = partial(reading.send, found)
+            try:
+                need = go_on()
             except StopIteration:
                 need = None
 

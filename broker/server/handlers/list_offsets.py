@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from broker.log import Log, StorageFailed
+from broker.log import CorruptLog, Log, StorageFailed
 from broker.server.context import RequestContext
 from broker.server.registry import handles
 from protocol.errors import ErrorCode, KafkaError
@@ -48,8 +48,8 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
                     answer.leader_epoch = NO_EPOCH
             except KafkaError as error:
                 answer.error_code = error.code
-            except StorageFailed:
-                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            except (CorruptLog, StorageFailed) as error:
+                answer.error_code = context.broker.damage.code(f"{topic.name}-{key[1]}", error)
             seen.add(key)
             answers.append(answer)
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.log import LogSlice, NotCached, StorageFailed
+from broker.log.log_view import LogView
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode
 from protocol.messages.fetch_request import FetchRequest
@@ -200,3 +203,57 @@ async def test_uncached_data_is_read_in_a_thread_and_arrives_whole(node: Served,
     if not node.broker.disk_readers._threads:
         pytest.skip("this file system keeps everything in memory")
     assert read == [[sent[0], sent[3]], [sent[1], sent[4]], [sent[2], sent[5]]]
+
+
+def damage(node: Served, topic: str, position: int, content: bytes) -> None:
+    """Overwrite bytes of partition 0's segment file, as a bad disk would."""
+    os.pwrite(node.broker.replicas.leader(topic, 0).log.segments.active.file.fd, content, position)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize(("position", "content"), [(8, b"\xff\xff\xff\x00"), (8, b"\0\0\0\5"), (16, b"\x09")])
+async def test_a_damaged_batch_is_its_partitions_trouble_alone(
+    node: Served, position: int, content: bytes, cold: bool, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    node.topics.create("t", 2)
+    for partition in (0, 1):
+        await node.produce("t", batch(b"x" * 100), partition)
+    damage(node, "t", position, content)
+    if cold:
+        only_blocking(monkeypatch)
+    for _ in range(2):
+        answer = await node.fetch_all(node.fetch_request("t", 0, (0, 1)))
+        bad, good = answer.responses[0].partitions
+        assert (bad.error_code, bad.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
+        assert values(good.records) == [b"x" * 100]
+    said = [record for record in caplog.records if "no batch starts at byte 0" in record.getMessage()]
+    assert len(said) == 1  # once, however often it is asked for
+    assert not said[0].exc_info
+
+
+async def test_a_disk_that_fails_a_cold_read_is_its_partitions_trouble_alone(
+    node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.topics.create("t", 2)
+    for partition in (0, 1):
+        await node.produce("t", batch(b"x" * 100), partition)
+    only_blocking(monkeypatch, fails="t-0")
+    answer = await node.fetch_all(node.fetch_request("t", 0, (0, 1)))
+    bad, good = answer.responses[0].partitions
+    assert (bad.error_code, bad.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+    assert values(good.records) == [b"x" * 100]
+
+
+def only_blocking(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> None:
+    """Nothing is in the page cache; reading the partition `fails` ends with an I/O error."""
+    read = LogView.read
+
+    def without_cache(self: LogView, *arguments: Any, blocking: bool = False) -> LogSlice:
+        if not blocking:
+            raise NotCached
+        if fails and self.directory.endswith(fails):
+            raise StorageFailed(f"{self.directory} cannot be read")
+        return read(self, *arguments, blocking=True)
+
+    monkeypatch.setattr(LogView, "read", without_cache)
