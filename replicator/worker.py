@@ -190,8 +190,8 @@ class Link:
     async def _end(self, jobs: list[asyncio.Task[None]], broken: BaseException | None) -> int:
         self._state = "stopping"
         self._engine.stop()
-        for job in jobs:
-            job.cancel()
+        for running in jobs:
+            running.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         drained = await self._engine.drain(self._settings.drain_s)
         for what, job in (("progress", self._save), *self._at_the_end):

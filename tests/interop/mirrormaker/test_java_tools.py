@@ -9,6 +9,7 @@ import pytest
 
 from protocol.client import ClusterClient, Committed
 from protocol.types import TopicPartition
+from replicator.layouts import Checkpoint, OffsetSync
 from tests.cluster.links import Pair, copied_to, create, eventually, fresh, produce, records, running, some
 from tests.support.apache_kafka import apache_kafka
 
@@ -55,11 +56,14 @@ async def test_java_translates_offsets_and_finds_its_way_by_our_topics(pair):
             await copied_to(west, link, topic, 30, 1)
 
             async def written():
-                points = [
-                    record for record in await records(west, checkpoints) if group.encode() in record.key
-                ]
-                pairs = [record for record in await records(east, syncs) if topic.encode() in record.key]
-                return len(points) >= 2 and len(pairs) >= 4 and await records(west, f"{alias}.heartbeats")
+                points = [Checkpoint.read(r.key, r.value) for r in await records(west, checkpoints)]
+                pairs = [OffsetSync.read(r.key, r.value) for r in await records(east, syncs)]
+                return (
+                    Checkpoint(group, target, 0, 12, 16) in points
+                    and Checkpoint(group, target, 1, 0, 0) in points
+                    and OffsetSync(topic, 0, 29, 33) in pairs
+                    and await records(west, f"{alias}.heartbeats")
+                )
 
             await eventually(written, "checkpoints, offset syncs and heartbeats")
     said = await asyncio.to_thread(
@@ -78,9 +82,8 @@ async def test_java_translates_offsets_and_finds_its_way_by_our_topics(pair):
     assert target in found["remote"]
     assert found["hops"] == "1"
     printed = [value for name, value in said if name.endswith("Formatter")]
-    assert any(
-        f"sourceClusterAlias={alias}, targetClusterAlias={link.target.alias}" in row for row in printed
-    )
+    beat = f"sourceClusterAlias={alias}, targetClusterAlias={link.target.alias}"
+    assert any(beat in row for row in printed)
     assert any(f"topicPartition={topic}-0, upstreamOffset=29, downstreamOffset=33" in row for row in printed)
     point = f"consumerGroupId={group}, topicPartition={target}-0, upstreamOffset=12, downstreamOffset=16"
     assert any(point in row for row in printed)
