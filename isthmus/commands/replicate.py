@@ -33,6 +33,8 @@ def replicate(
 
     Example: isthmus replicate examples/two-datacenters.yaml --link 'east->west'
     """
+    import uvloop
+
     from topology.runtime import NotRunning
     from topology.settings import link_settings
 
@@ -46,14 +48,14 @@ def replicate(
         settings = link_settings(topology, open_runtime(topology), link)
     except NotRunning as error:
         fail(str(error))
-    raise typer.Exit(asyncio.run(_run(settings, metrics_port)))
+    raise typer.Exit(uvloop.run(_run(settings, metrics_port)))
 
 
 async def _run(settings: LinkSettings, metrics_port: int | None) -> int:
     from prometheus_client import CollectorRegistry, start_http_server
-    from replicator.worker import run_link
 
     from isthmus.logs import log_to_stderr
+    from replicator.worker import run_link
 
     log_to_stderr()
     registry = CollectorRegistry()
