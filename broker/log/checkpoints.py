@@ -72,9 +72,9 @@ def write_epochs(path: str, epochs: Iterable[tuple[int, int]], *, sync: bool = T
 
 
 def read_topic_id(path: str) -> bytes | None:
-    """Topic id of a partition directory; None when the file is missing."""
+    """Topic id of a partition directory; None when the file is missing, or empty after a power cut."""
     data = read_if_exists(path)
-    if data is None:
+    if not data:
         return None
     try:
         values = dict(line.split(": ", 1) for line in data.decode("utf-8").splitlines() if line)
@@ -86,7 +86,8 @@ def read_topic_id(path: str) -> bytes | None:
 
 
 def write_topic_id(path: str, topic_id: bytes) -> None:
-    replace_file(path, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode())
+    # Not synced: the controller says the id again, and a topic may have thousands of partitions.
+    replace_file(path, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode(), sync=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,12 +42,12 @@ class NotCached(LogError):
     """The bytes are not in the page cache: ask again with `blocking=True` from a thread."""
 
 
-class CorruptLog(LogError):
-    """Bytes that were once written whole do not read back as record batches."""
-
-
 class StorageFailed(LogError):
     """The disk refused to read or write; `errno` of the cause says why."""
+
+
+class CorruptLog(StorageFailed):
+    """Bytes that were once written whole do not read back as record batches."""
 
 
 class LogDirError(LogError):

@@ -116,7 +116,7 @@ class LogView:
                 offset, max_bytes, limit, end, at_least_one=min_one, blocking=blocking
             )
         except OSError as error:
-            raise StorageFailed(f"{self._where}: cannot read {self.directory}: {error.strerror}") from error
+            raise self._unreadable(error) from error
         return LogSlice([data] if data else [], len(data), next_offset)
 
     def read_blocking(
@@ -128,15 +128,27 @@ class LogView:
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """First record at or after a time (ms). Waits for the disk; may run in a thread."""
         start = self.start_offset
-        return time_lookup.first_at_or_after(self.segments.from_offset(start), timestamp, start)
+        try:
+            return time_lookup.first_at_or_after(self.segments.from_offset(start), timestamp, start)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def max_timestamp_offset(self) -> FoundOffset | None:
         """First record with the largest timestamp of all (KIP-734). Waits for the disk; may run in a
         thread.
         """
         start = self.start_offset
-        return time_lookup.latest(self.segments.from_offset(start), start)
+        try:
+            return time_lookup.latest(self.segments.from_offset(start), start)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """What a read_committed reader of this range must drop."""
-        return self.segments.aborted(start_offset, end_offset)
+        try:
+            return self.segments.aborted(start_offset, end_offset)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> StorageFailed:
+        return StorageFailed(f"{self._where}: cannot read {self.directory}: {error.strerror}")

@@ -180,7 +180,8 @@ class Log(LogView):
         assign_offsets(view, 0, base, leader_epoch)
         active = self.segments.active
         latest = header.max_timestamp
-        if leader_epoch == self.epochs.latest and active.has_room(size, latest, last, now_ms, self._config):
+        as_usual = leader_epoch == self.epochs.latest and not self._closed
+        if as_usual and active.has_room(size, latest, last, now_ms, self._config):
             try:
                 active.write(view)
             except OSError as error:

@@ -7,6 +7,7 @@ only look below `size`, which grows after the bytes are there.
 """
 
 import os
+import threading
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final
@@ -30,9 +31,9 @@ _SPAN: Final = Struct(">qi11xi")
 
 class Segment:
     __slots__ = (
-        "_boundaries", "_file", "_offset_index", "_time_index", "_used", "base_offset", "bytes_since_index",
-        "created_ms", "directory", "first_timestamp", "index_bytes", "index_interval", "indexes_full",
-        "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
+        "_boundaries", "_file", "_offset_index", "_saving", "_time_index", "_used", "base_offset",
+        "bytes_since_index", "created_ms", "directory", "first_timestamp", "index_bytes", "index_interval",
+        "indexes_full", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Segment:
         self._file: OpenFile | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._saving = threading.Lock()
         self._used = True
         self._boundaries: dict[int, int] = {}
         """Offset -> position of batches where recent reads ended, so that the next one needs no search."""
@@ -153,15 +155,18 @@ class Segment:
         return offsets, times
 
     def save_indexes(self, *, closing: bool = False) -> None:
-        """Write what is new in the indexes. `closing` adds the largest timestamp, which retention reads
-        later.
+        """Write what is new in the indexes; a flush in a thread and a roll may both be at it.
+
+        `closing` adds the largest timestamp, which retention and look-ups read later.
         """
-        if self._time_index is not None:
-            if closing:
-                self._time_index.append(self.max_timestamp, self.max_timestamp_offset)
-            self._time_index.save(self.path("timeindex"))
-        if self._offset_index is not None:
-            self._offset_index.save(self.path("index"))
+        with self._saving:
+            times, offsets = self._time_index, self._offset_index
+            if times is not None:
+                if closing:
+                    times.append(self.max_timestamp, self.max_timestamp_offset)
+                times.save(self.path("timeindex"))
+            if offsets is not None:
+                offsets.save(self.path("index"))
 
     @property
     def largest_timestamp(self) -> int:
