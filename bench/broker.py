@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -190,6 +191,7 @@ def main() -> None:
     parser.add_argument("--no-kafka", action="store_true")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench" / "broker.json")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the brokers too
     script = Path(os.environ.get("ISTHMUS_INTEROP", ROOT.parent / "shared" / "interop")) / "kafka.sh"
     data = Path(tempfile.mkdtemp(prefix="bench-broker-"))
     rows: list[dict[str, Any]] = []

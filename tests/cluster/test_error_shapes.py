@@ -17,7 +17,7 @@ from tests.support.broker import BrokerProcess
 pytestmark = pytest.mark.cluster
 
 ENTRIES = list(Registry.discover())
-NOWHERE = "nowhere-to-be-found"
+NOWHERE = "nowhere/to be found"  # no topic can have this name, so none is made
 # What these are asked for here is no failure, or they have no error field.
 MAY_SUCCEED = frozenset(
     {
