@@ -1,6 +1,6 @@
 """Cost of a partition log: appends and reads by batch size, beside what the bare system calls take.
 
-    python bench/log.py [--data DIR] [--mb N]
+    python -m bench.log [--data DIR] [--mb N]
 
 Prints one line per case: MB per CPU second, microseconds of CPU per append or read, the same for a bare
 pwrite of the same bytes, and the difference, which is what the log adds (checksum included). CPU time of this
