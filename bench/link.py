@@ -71,7 +71,7 @@ def free_port() -> int:
 @contextmanager
 def broker(name: str) -> Iterator[tuple[str, psutil.Process]]:
     port = free_port()
-    environment = {**os.environ, "INTEROP_CONTROLLER_PORT": str(free_port())}
+    environment = {"INTEROP_WAIT_S": "180", **os.environ, "INTEROP_CONTROLLER_PORT": str(free_port())}
     script = interop("kafka.sh")
     name = f"{name}-{os.getpid()}"
     try:
@@ -147,7 +147,11 @@ config.storage.replication.factor=1
     path = folder / f"{alias}.properties"
     path.write_text(properties)
     started = subprocess.run(
-        [interop("mm2.sh"), "start", str(path), f"bench-{alias}"], check=True, capture_output=True, text=True
+        [interop("mm2.sh"), "start", str(path), f"bench-{alias}"],
+        env={"INTEROP_WAIT_S": "180", **os.environ},
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return psutil.Process(int(started.stdout.split()[-1]))
 

@@ -54,12 +54,13 @@ class Account:
     resume_at: int = -1
     """Where the source can go on after a fault; the gap up (or back) to there is booked by `settle`."""
     resume_reason: str = ""
-    high_watermark: int = -1
+    source_end: int = -1
+    """End of what can be read (committed) at the source, as last heard."""
 
     @property
     def lag(self) -> int:
         """Readable source offsets that are not acknowledged yet, as far as is known."""
-        return max(self.high_watermark - self.entry.ledger.next_source_offset, 0) if self.entry else 0
+        return max(self.source_end - self.entry.ledger.next_source_offset, 0) if self.entry else 0
 
 
 @dataclass(slots=True)
@@ -103,7 +104,9 @@ class Book:
     def seen(self, chunk: Chunk) -> None:
         """Notes how far the source is."""
         account = self.accounts[chunk.tp]
-        account.high_watermark = max(chunk.last_stable_offset, chunk.high_watermark)
+        account.source_end = (
+            chunk.last_stable_offset if chunk.last_stable_offset >= 0 else chunk.high_watermark
+        )
 
     def fault(self, fault: SourceFault) -> None:
         """The source stopped a partition."""

@@ -15,6 +15,8 @@ from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from replicator.discovery import Wanted
 from replicator.filters import PatternList
 
+_OWN_TIME = "message.timestamp.type=LogAppendTime: records get the target's time instead of their own"
+
 _log = logging.getLogger("isthmus.replicator")
 
 
@@ -47,14 +49,15 @@ class TargetTopics:
         self._exclude = PatternList(tuple(exclude))
         self._replication_factor = replication_factor
         self.problems: dict[str, str] = {}
-        """Why a source topic has no complete counterpart at the target, by source topic."""
+        """Why a source topic has no complete or no true counterpart at the target, by source topic."""
 
     async def ensure(self, wanted: Iterable[Wanted]) -> bool:
         """Creates and grows what is missing. True when something was changed."""
         changed = False
         for topic in wanted:
             if not topic.missing_partitions:
-                self.problems.pop(topic.source.name, None)
+                if _OWN_TIME not in self.problems.get(topic.source.name, ""):
+                    self.problems.pop(topic.source.name, None)
                 continue
             try:
                 await (self._create(topic) if topic.target is None else self._grow(topic))
@@ -99,6 +102,7 @@ class TargetTopics:
         changes: dict[str, dict[str, str]] = {}
         for topic in both:
             have = theirs.get(topic.target_name, {})
+            self._check_time(topic, have)
             want = settings_to_copy(ours.get(topic.source.name, {}), self._exclude)
             differing = {
                 key: value for key, value in want.items() if key in have and have[key].value != value
@@ -109,3 +113,12 @@ class TargetTopics:
             await self._target.alter_configs(changes)
             _log.info("settings copied: %s", changes)
         return changes
+
+    def _check_time(self, topic: Wanted, settings: Mapping[str, ConfigEntry]) -> None:
+        """A target that stamps its own time loses the records' times: look-ups and retention differ."""
+        kind = settings.get("message.timestamp.type")
+        name, known = topic.source.name, self.problems.get(topic.source.name)
+        if kind is not None and kind.value == "LogAppendTime":
+            self.problems[name] = f"{topic.target_name} has {_OWN_TIME}"
+        elif known is not None and _OWN_TIME in known:
+            del self.problems[name]

@@ -15,10 +15,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from protocol.client import ClusterClient, WrongClusterError
+from protocol.client import LATEST, ClusterClient, Isolation, WrongClusterError
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
-from replicator.book import Book
+from replicator.book import Book, State
 from replicator.discovery import Found, discover
 from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
 from replicator.filters import NameFilter, TopicFilter
@@ -212,6 +212,7 @@ class Link:
         on = self._settings
         jobs: list[tuple[bool, str, float, Callable[[], Awaitable[object]]]] = [
             (on.sync_topic_configs, "topic settings", on.sync_topic_configs_interval_s, self._sync_settings),
+            (True, "lag", on.refresh_topics_interval_s, self._look_at_lag),
             (True, "groups", on.sync_group_offsets_interval_s, self._groups.once),
             (on.emit_checkpoints, "checkpoints", on.emit_checkpoints_interval_s, self._checkpoints()),
             (on.emit_offset_syncs, "offset syncs", on.emit_offset_syncs_interval_s, self._offset_syncs()),
@@ -233,6 +234,8 @@ class Link:
         self._state = "running"
         settings = self._settings
         await self._until_done("topics", self._discover)
+        if settings.sync_topic_configs:
+            await self._attempt("topic settings", self._sync_settings)
         if not self._partitions.late:
             await self._partitions.settled()
             await self._until_done("progress", self._store.save_started)
@@ -255,6 +258,14 @@ class Link:
             found = discover(source.topics, target.topics, self._filter, self._naming)
         self._found = found
         self._partitions.reconcile(found.wanted)
+
+    async def _look_at_lag(self) -> None:
+        """Asks for the source's ends, so that the lag is also true of partitions that stand still."""
+        spots = {tp: LATEST for tp, account in self._book.accounts.items() if account.state is not State.GONE}
+        if spots:
+            found = await self._source_client.list_offsets(spots, isolation=Isolation.READ_COMMITTED)
+            for tp, listed in found.items():
+                self._book.accounts[tp].source_end = listed.offset
 
     async def _sync_settings(self) -> None:
         await self._topics.sync_settings(list(self._found.wanted.values()))
@@ -293,6 +304,11 @@ class Link:
             last = loop.time()
             await self._attempt("progress", self._save)
             self._book.observe()
+            reasons = [standing.reason for standing in self._groups.standings.values()]
+            self._metrics.groups.labels(self._settings.name, "in sync").set(reasons.count(None))
+            self._metrics.groups.labels(self._settings.name, "with a reason").set(
+                len(reasons) - reasons.count(None)
+            )
 
     async def _save(self) -> None:
         entries = self._book.take_dirty()

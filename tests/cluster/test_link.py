@@ -120,6 +120,22 @@ async def test_look_ups_by_time_point_to_the_same_records(pair, clients):
                 assert theirs.offset == expected
 
 
+async def test_a_target_that_stamps_its_own_time_is_named_in_the_status(pair, clients):
+    east, west = clients
+    topic = fresh("own-time")
+    await create(east, topic)
+    await produce(east, topic, some(3, time_ms=T0))
+    link = pair.link(topic)
+    await create(west, f"{link.source.alias}.{topic}", 1, message_timestamp_type="LogAppendTime")
+    async with running(link) as running_link:
+        await copied_to(west, link, topic, 3)
+
+        async def named():
+            return "LogAppendTime" in running_link.status.to_json()["problems"].get(topic, "")
+
+        await eventually(named, "the topic's problem")
+
+
 async def _pre_filled(client, pair):
     name = fresh("other")
     await create(client, name)

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 
 from protocol.client.connection import Connection
 from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import FetchResponse
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import Chunk, SourceFault
 from transfer.kafka.positions import Reading, Trouble, answers, fetch_request, interpret
 
 _log = logging.getLogger("isthmus.transfer")
+
+_NEWEST_BY_NAME = 12
+"""Later versions of Fetch name topics by id only (KIP-516)."""
 
 Arrival = tuple[Reading, Chunk | SourceFault]
 
@@ -126,7 +130,9 @@ class BrokerFetcher:
             max_bytes=self._settings.max_bytes,
             partition_max_bytes=self._settings.partition_max_bytes,
         )
-        return await connection.send(request)
+        by_name = any(reading.topic_id == ZERO_UUID for reading in picked.values())
+        version = connection.version_of(FetchRequest, _NEWEST_BY_NAME if by_name else None)
+        return await connection.send(request, version)
 
     async def _take_in(self, response: FetchResponse, picked: dict[TopicPartition, Reading]) -> None:
         now = asyncio.get_running_loop().time()
