@@ -16,6 +16,11 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Look into a 
 Json = Annotated[bool, typer.Option("--json", help="for machines")]
 
 
+@app.callback()
+def log() -> None:
+    """Look into a broker's log directory without a broker."""  # keeps `dump` a command of its own
+
+
 @app.command()
 def dump(
     segment: Annotated[Path, typer.Argument(help="a .log file", show_default=False)],

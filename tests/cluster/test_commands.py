@@ -139,7 +139,7 @@ def test_log_dump_reads_a_segment_and_finds_damage(
     shell.ok("produce", "dumped", text="seen\n")
     [segment] = broker.directory.rglob("dumped-0/*.log")
     done = shell.run("log", "dump", str(segment), "--records", "--json", cluster=False)
-    assert done.returncode == 0
+    assert done.returncode == 0, done.stdout + done.stderr
     [batch] = json.loads(done.stdout)["batches"]
     assert batch["content"][0]["value"] == "seen"
     damaged = bytearray(segment.read_bytes())

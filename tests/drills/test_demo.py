@@ -19,6 +19,9 @@ pytestmark = [
 ]
 
 QUICK = ("--rows", "40000", "--rate", "3000")
+ALL = "DEMO_ALL" in os.environ
+"""Every phase is interrupted only on request: the default takes one early and one late."""
+PHASES = range(1, 9) if ALL else (random.Random(os.environ.get("DEMO_SEED")).randrange(1, 5), 6)
 PROCESSES = {
     "east-zookeeper": "east-zookeeper",
     "west-zookeeper": "west-zookeeper",
@@ -47,7 +50,7 @@ def test_every_promise_is_kept_twice_in_a_row(tmp_path: Path) -> None:
         assert again.report()["records"]["produced"] == 3000
 
 
-@pytest.mark.parametrize("phase", range(1, 9))
+@pytest.mark.parametrize("phase", PHASES)
 def test_an_interruption_leaves_no_process_behind(tmp_path: Path, phase: int) -> None:
     with demo(tmp_path / "demo", "--rows", "3000", "--rate", "1500") as run:
         run.wait_for(f"[{phase}/8]")
@@ -57,7 +60,7 @@ def test_an_interruption_leaves_no_process_behind(tmp_path: Path, phase: int) ->
         until(lambda: run.left_behind() == [], 20)
 
 
-@pytest.mark.parametrize("victim", random.Random(os.environ.get("DEMO_SEED")).sample(list(PROCESSES), 2))
+@pytest.mark.parametrize("victim", random.Random(os.environ.get("DEMO_SEED")).sample(list(PROCESSES), 1))
 def test_killing_a_process_under_load_ends_with_the_same_audit(tmp_path: Path, victim: str) -> None:
     with demo(tmp_path / "demo", *QUICK) as run:
         run.wait_for("      acknowledged ")
