@@ -20,6 +20,8 @@ from topology.problems import Problem, TopologyError, dotted, suggestion
 from topology.references import reference_problems
 from topology.secrets import resolve_secrets
 
+_MAX_VALUES = 100_000
+
 
 def load_topology(path: Path) -> Topology:
     """The validated topology of `path`, with its data directory made absolute.
@@ -45,9 +47,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topology:
     problems: list[Problem] = []
-    content = resolve_secrets(
-        plain(document), lambda at, message: problems.append(_problem(document, at, message))
-    )
+    try:
+        content = resolve_secrets(
+            plain(document), lambda at, message: problems.append(_problem(document, at, message))
+        )
+    except _TooLarge as error:
+        raise TopologyError(source, [Problem(1, "", str(error))]) from None
     topology: Topology | None = None
     try:
         topology = Topology.model_validate(content)
@@ -65,24 +70,49 @@ def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topolog
 def _parse_yaml(text: str, source: str) -> dict[str, Any]:
     try:
         document = YAML(typ="rt").load(text)
+    except RecursionError:
+        raise TopologyError(source, [Problem(1, "", "not valid YAML: nested too deeply")]) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         raise TopologyError(source, [Problem(line, "", f"not valid YAML: {error.problem}")]) from None
     except YAMLError as error:
         raise TopologyError(source, [Problem(1, "", f"not valid YAML: {error}")]) from None
+    except (ValueError, TypeError, AttributeError) as error:  # ruamel's own, for odd numbers, keys and tags
+        raise TopologyError(source, [Problem(1, "", f"cannot be understood: {error}")]) from None
     if not isinstance(document, dict):
         raise TopologyError(source, [Problem(1, "", "a mapping (version: 1 …) is expected")])
     return document
 
 
+class _TooLarge(Exception):
+    pass
+
+
 def plain(node: Any) -> Any:
-    """A document without its line marks."""
-    if isinstance(node, dict):
-        return {key: plain(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [plain(value) for value in node]
-    return node
+    """A document without its line marks. Raises _TooLarge where aliases make it endless, or nearly so."""
+    left = _MAX_VALUES
+
+    def copy(node: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _TooLarge(f"holds more than {_MAX_VALUES} values once its aliases (*name) are filled in")
+        if isinstance(node, dict):
+            return {_key(key): copy(value) for key, value in node.items()}
+        if isinstance(node, list):
+            return [copy(value) for value in node]
+        return node
+
+    try:
+        return copy(node)
+    except RecursionError:
+        raise _TooLarge("an alias (*name) contains itself") from None
+
+
+def _key(key: Any) -> Any:
+    """Keys that are no plain values show as text, so that everything can be compared and looked up."""
+    return key if isinstance(key, str | int | float | None) else str(key)
 
 
 def _problem(document: Any, at: tuple[str | int, ...], message: str) -> Problem:

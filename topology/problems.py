@@ -37,9 +37,9 @@ def dotted(path: Sequence[str | int]) -> str:
     return ".".join(str(part) for part in path)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[object]) -> str:
     """`; did you mean 'x'?` for a near miss, else what is possible when that list is short."""
-    names = sorted(known)
+    names = sorted(str(name) for name in known)  # a key without quotes may be a number
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"

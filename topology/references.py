@@ -41,7 +41,7 @@ def _datacenters(document: dict[str, Any]) -> Iterator[Found]:
     for section, key in (("clusters", "datacenter"), ("links", "runs_in"), ("object_stores", "datacenter")):
         for name, body in _items(document, section):
             place = body.get(key)
-            if place is not None and place not in known:
+            if isinstance(place, str) and place not in known:
                 yield (section, name, key), _unknown("datacenter", place, known)
 
 
@@ -67,16 +67,18 @@ def _links(document: dict[str, Any]) -> Iterator[Found]:
 
 def _brokers(document: dict[str, Any]) -> Iterator[Found]:
     for cluster, body in _items(document, "clusters"):
-        seen: dict[Any, int] = {}
+        seen: set[int] = set()
         brokers = body.get("brokers")
         for index, broker in enumerate(brokers if isinstance(brokers, list) else []):
             number = broker.get("id") if isinstance(broker, dict) else None
-            if number is not None and number in seen:
+            if not isinstance(number, int):
+                continue
+            if number in seen:
                 yield (
                     ("clusters", cluster, "brokers", index, "id"),
                     f"broker id {number} is used twice in {cluster}",
                 )
-            seen[number] = index
+            seen.add(number)
         count = len(seen)
         for topic, spec in _items(body, "topics"):
             factor = spec.get("replication_factor", 1)
@@ -114,10 +116,10 @@ def _declared_ports(node: Any, at: Path) -> Iterator[tuple[Path, Any]]:
 def _backups(document: dict[str, Any]) -> Iterator[Found]:
     clusters, stores = _mapping(document, "clusters"), _mapping(document, "object_stores")
     for name, body in _items(document, "backups"):
-        if "cluster" in body and body["cluster"] not in clusters:
-            yield ("backups", name, "cluster"), _unknown("cluster", body["cluster"], clusters)
-        if "store" in body and body["store"] not in stores:
-            yield ("backups", name, "store"), _unknown("object store", body["store"], stores)
+        for key, kind, known in (("cluster", "cluster", clusters), ("store", "object store", stores)):
+            named = body.get(key)
+            if isinstance(named, str) and named not in known:
+                yield ("backups", name, key), _unknown(kind, named, known)
 
 
 def _topic_collisions(document: dict[str, Any]) -> Iterator[Found]:
