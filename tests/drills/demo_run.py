@@ -39,7 +39,7 @@ class DemoRun:
         until(lambda: text in self.output() or self.process.poll() is not None, bound_s)
         assert text in self.output(), f"'{text}' never came:\n{self.output()}"
 
-    def finish(self, bound_s: float = 240) -> int:
+    def finish(self, bound_s: float = 420) -> int:
         return self.process.wait(bound_s)
 
     def report(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.s3,
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
 ]
 
 QUICK = ("--rows", "40000", "--rate", "3000")
