@@ -31,7 +31,7 @@ COMMANDS = {
     "replicate": "run a link",
     "links": "links: status, translate",
     "topology": "topology files: validate, show",
-    "topics": "topics: list, describe, create, delete",
+    "topics": "topics: list, describe, create, grow, delete",
     "groups": "consumer groups: list, describe, reset, delete",
     "configs": "settings of topics: describe, set",
     "produce": "write records from standard input",
@@ -40,7 +40,7 @@ COMMANDS = {
     "backup": "backups: create, list, describe, validate",
     "restore": "restore a backup into a cluster",
     "audit": "prove that two copies hold the same records",
-    "drill": "run a runbook step by step",
+    "drill": "runbooks: run, check, verbs",
     "monitor": "lag of consumer groups as Prometheus metrics",
 }
 """Name to one-line help; module `isthmus.commands.<name>` has `app` (a Typer) or a function of that name."""

@@ -27,7 +27,7 @@ def demo(
     rows: Annotated[int | None, typer.Option(help="only so many flights (a quick look)")] = None,
     rate: Annotated[float, typer.Option(help="flights per second")] = 12_000,
 ) -> None:
-    """Run two datacenters under load, kill one, fail over, audit, back up, restore; about two minutes.
+    """Run two datacenters under load, kill one, fail over, audit, back up, restore; about three minutes.
 
     Ends with 1 when a promise is broken. Ctrl-C stops everything it started.
 
