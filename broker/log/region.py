@@ -116,7 +116,10 @@ def _whole(segment: Segment, start: int, end: int, max_bytes: int, min_one: bool
     at = max(start, segment.offset_index.floor_position(limit - HEADER_SIZE))
     next_offset = -1
     while at + HEADER_SIZE <= limit:
-        base, length, delta = _SPAN.unpack(segment.file.read_cached(at, _SPAN.size))
+        span = segment.file.read_cached(at, _SPAN.size)
+        if len(span) < _SPAN.size:  # it crosses into a page that is not cached
+            raise NotCached
+        base, length, delta = _SPAN.unpack(span)
         size = length + LENGTH_OVERHEAD
         if size < HEADER_SIZE:
             raise CorruptLog(f"{segment.path('log')}: no batch starts at byte {at}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.log import Log, LogConfig, NotCached, OffsetOutOfRange
+from broker.log.files import OpenFile
 from broker.log.region import WORTH_LOCATING, FileRegion, locate
 from protocol.records import Record, build_batch
 from tests.support.clock import VirtualClock
@@ -118,3 +119,13 @@ def test_a_region_shrinks_from_the_front(log: Log) -> None:
     region.advance(1000)
     assert len(region) == len(whole) - 1000
     assert region.read(500) == whole[1000:1500]
+
+
+def test_a_header_that_is_only_half_in_the_page_cache_sends_the_read_to_a_thread(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locate(log, 0, 200_000, log.end_offset, True)  # now the start is found without reading
+    cached = OpenFile.read_cached
+    monkeypatch.setattr(OpenFile, "read_cached", lambda *call: cached(*call)[:10])
+    with pytest.raises(NotCached):
+        locate(log, 0, 200_000, log.end_offset, True)
