@@ -115,6 +115,10 @@ class LogView:
             data, next_offset = self.segments.read(
                 offset, max_bytes, limit, end, at_least_one=min_one, blocking=blocking
             )
+            if next_offset > limit:  # in a thread: appended to since `end` was taken; look for the limit
+                data, next_offset = self.segments.read(
+                    offset, max_bytes, limit, limit + 1, at_least_one=min_one, blocking=blocking
+                )
         except OSError as error:
             raise self._unreadable(error) from error
         return LogSlice([data] if data else [], len(data), next_offset)

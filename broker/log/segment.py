@@ -2,7 +2,7 @@
 
 Owns the files `<base offset>.log|.index|.timeindex`, where the segment ends, and how to find and read whole
 batches in it. Does not know about other segments, producers, epochs or the high watermark.
-Appends happen on one thread; `read`, `locate` and `save_indexes` may run beside them in another, because they
+Appends happen on one thread; `find`, `read` and `save_indexes` may run beside them in another, because they
 only look below `size`, which grows after the bytes are there.
 """
 
@@ -188,7 +188,7 @@ class Segment:
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return False
         if not self.size:
-            return True
+            return size <= config.segment_bytes
         # Record time where there is one, as Kafka does: old data that is loaded again keeps its segments.
         first = self.first_timestamp
         return (

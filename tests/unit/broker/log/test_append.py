@@ -335,3 +335,11 @@ def test_stored_records_decode_as_sent(open_log: OpenLog) -> None:
     (segment,) = log.read(0, 1).segments
     (header,) = [h for _, h in iter_headers(segment)]
     assert [(r.key, r.value) for r in read_records(segment, 0, header)] == [(None, b""), (b"", b"x" * 5000)]
+
+
+def test_a_batch_above_segment_bytes_is_refused_by_an_empty_segment_too(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=1000)
+    log.assign_epoch(0)  # as for a leader: the batch takes the short way
+    assert refused(log, batch([bytes(2000)])).code is ErrorCode.RECORD_LIST_TOO_LARGE
+    log.append(batch([bytes(500)]), 0)
+    assert refused(log, batch([bytes(2000)])).code is ErrorCode.RECORD_LIST_TOO_LARGE

@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from broker.log import CorruptLog, Log, LogConfig, NotCached, OffsetOutOfRange, Origin
 from broker.log.files import OpenFile
+from broker.log.segment_list import SegmentList
 from protocol.records import iter_headers
 from tests.support.batches import batch, records_of
 from tests.support.clock import VirtualClock
@@ -249,3 +251,22 @@ def test_damage_below_the_log_end_is_said_not_served(open_log: OpenLog, tmp_path
         file.write(b"\0\0\0\1")
     with pytest.raises(CorruptLog, match=str(tmp_path)):
         log.read(3, 1000)
+
+
+def test_a_limit_at_the_log_end_holds_although_a_batch_arrives_meanwhile(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log()
+    log.append(batch(3), 0)
+    read = SegmentList.read
+    late = [batch(2)]
+
+    def read_after_an_append(*call: Any, **how: Any) -> tuple[memoryview, int]:
+        if late:
+            log.append(late.pop(), 0)
+        return read(*call, **how)
+
+    monkeypatch.setattr(SegmentList, "read", read_after_an_append)
+    found = log.read_blocking(0, 10_000, 3)
+    assert not late
+    assert (found.next_offset, len(records_of(found.segments))) == (3, 3)
