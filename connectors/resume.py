@@ -48,7 +48,7 @@ class ResumingSink:
         if present is None:
             return await self._inner.write(tp, chunk)
         booked: list[Outgoing] = []
-        async with present.lock:  # chunks come in order and are looked at in order
+        async with present.lock:  # first come, first served, also for the chunks behind what is present
             first = present.next
             for out in plan(chunk)[0]:
                 if present.next == present.end:
@@ -58,7 +58,6 @@ class ResumingSink:
             copied = _booked(booked, first, chunk.next_offset)
             if present.next < present.end:
                 return copied
-            self._present.pop(tp, None)
         if booked:
             chunk = replace(chunk, first_offset=booked[-1].next_source_offset)
         rest = await self._inner.write(tp, chunk)

@@ -1,5 +1,7 @@
 """The rules of a restore that need no cluster: translation, held settings, going on, names, results."""
 
+import asyncio
+
 import pytest
 from pydantic import ValidationError
 
@@ -173,6 +175,27 @@ async def test_what_is_there_is_booked_and_not_written_again(there: int) -> None
     assert len(inner.log) == 5 - there // 10
     assert list(ledger.runs) == [Run(0, 0, 50)]
     assert (ledger.records, ledger.batches, ledger.next_source_offset) == (50, 5, 50)
+
+
+async def test_a_chunk_that_comes_while_the_last_present_one_is_looked_at_stays_behind() -> None:
+    inner, tail = Memory(), Tail(placed(numbered(10), 0))
+    inner.end = 10
+    answer = asyncio.Event()
+    ask = tail.fetch
+
+    async def later(tp: TopicPartition, offset: int) -> Fetched:
+        await answer.wait()
+        return await ask(tp, offset)
+
+    tail.fetch = later  # type: ignore[method-assign]
+    sink = ResumingSink(inner, tail)  # type: ignore[arg-type]
+    sink.present(TP, 0, 10)
+    parts = [chunk([numbered(10, start)]) for start in (0, 10, 20)]
+    early = [asyncio.ensure_future(sink.write(TP, part)) for part in parts[:2]]
+    await asyncio.sleep(0)
+    answer.set()
+    copied = await asyncio.gather(*early, sink.write(TP, parts[2]))
+    assert [run for each in copied for run in each.runs] == [Run(0, 0, 10), Run(10, 10, 10), Run(20, 20, 10)]
 
 
 @pytest.mark.parametrize(
