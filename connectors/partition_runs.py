@@ -73,7 +73,8 @@ class PartitionRuns:
             if isinstance(event, TransferError) and isinstance(event.__cause__, ConnectorError):
                 raise event.__cause__
             resume = event.resume_offset if isinstance(event, SourceFault) else run.end
-            await self._engine.stop_partition(run.source)
+            silent = isinstance(event, str)  # then nobody knows whether what is on its way ever arrives
+            await self._engine.stop_partition(run.source, abandon=silent)
             if isinstance(event, SourceFault) and event.kind is FaultKind.RETENTION and resume < run.end:
                 run.ledger.add_gap(self._gap(run, resume, event.kind.value))
                 await self._engine.start(run.source, run.target, resume, until=run.end)

@@ -104,13 +104,18 @@ class Engine:
             return
         await self._source.open(tp, from_offset)
 
-    async def stop_partition(self, tp: TopicPartition) -> None:
-        """Stops reading `tp` and waits until what was read is acknowledged or given up."""
+    async def stop_partition(self, tp: TopicPartition, *, abandon: bool = False) -> None:
+        """Stops reading `tp` and waits until what was read is acknowledged or given up.
+
+        `abandon`: gives up what is on its way, for a sink that would wait for its target for ever.
+        """
         lane = self._lanes.get(tp)
         if lane is None:
             return
         lane.closing = True
         await self._source.close(tp)
+        for write, _ in lane.writes if abandon else ():
+            write.cancel()
         await lane.idle.wait()
         self._lanes.pop(tp, None)
 
