@@ -17,12 +17,15 @@ from protocol.records.compression import Codec
 from protocol.records.reading import decode_batches
 from protocol.records.record import Record
 from protocol.types import TopicPartition
+from transfer.kafka.positions import last_batch
 
 Row = tuple[bytes, bytes | None]
 
 _COMPACT = {"cleanup.policy": "compact"}
 _ROWS_PER_BATCH = 500
 _BYTES_PER_BATCH = 512 << 10
+_EMPTY_ANSWERS = 20
+"""A broker that throttles answers without data; so often in a row it is something else."""
 
 
 class InternalTopic:
@@ -79,25 +82,40 @@ class InternalTopic:
     async def _write(self, batch: list[Record]) -> None:
         await self._client.produce(self._tp, build_batch(batch, codec=Codec.LZ4))
 
-    async def read_new(self) -> list[Row]:
-        """Rows behind those read before, up to what is there now. A missing topic has none."""
+    async def read_new(self, *, must_exist: bool = False) -> list[Row]:
+        """Rows behind those read before, up to what is there now. A missing topic has none.
+
+        Raises KafkaError when the broker gives nothing although there is more: half of the rows would be
+        taken for all of them. With `must_exist` also for a topic that the broker does not know (yet).
+        """
         try:
             end = (await self._client.list_offsets({self._tp: LATEST}))[self._tp].offset
             if self._position < 0:
                 self._position = (await self._client.list_offsets({self._tp: EARLIEST}))[self._tp].offset
         except KafkaError as error:
-            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not must_exist:
                 return []
             raise
         rows: list[Row] = []
-        while self._position < end:
-            fetched = await self._client.fetch(self._tp, self._position, max_wait_ms=100)
-            last = -1
-            for record in decode_batches(fetched.records):
-                last = record.offset
-                if record.offset >= self._position and record.key is not None:
-                    rows.append((record.key, record.value))
-            if last < self._position:
-                break  # markers or an emptied tail: there is nothing more to read
-            self._position = last + 1
+        position = self._position
+        while position < end:
+            batches, after = await self._batches(position, end)
+            rows += [
+                (record.key, record.value)
+                for record in decode_batches(batches)
+                if record.offset >= position and record.key is not None
+            ]
+            position = after
+        self._position = position  # only now: after a failure all of it is read again
         return rows
+
+    async def _batches(self, position: int, end: int) -> tuple[memoryview, int]:
+        """Whole batches from `position` on, and the offset behind them (an emptied batch has one too)."""
+        for _ in range(_EMPTY_ANSWERS):
+            fetched = await self._client.fetch(self._tp, position)
+            stop, after, _epoch = last_batch(fetched.records)
+            if stop:
+                return fetched.records[:stop], after
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, f"{self.name}: nothing comes at {position}, its end is {end}"
+        )

@@ -139,9 +139,10 @@ class ProgressStore:
         self._progress = Progress()
 
     async def load(self) -> Progress:
-        """Creates the topic if need be and reads it to its end."""
+        """Creates the topic if need be and reads it to its end; no less, or all would be copied again."""
         await self._topic.ensure()
-        return await self.refresh()
+        self._progress.apply(await self._topic.read_new(must_exist=True))
+        return self._progress
 
     async def refresh(self) -> Progress:
         """Reads what is new; a topic that does not exist is empty."""

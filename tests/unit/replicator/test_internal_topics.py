@@ -1,0 +1,62 @@
+"""Reading a link's own topics: all rows or an error, never some of them for all."""
+
+from typing import Any
+
+import pytest
+
+from protocol.client import LATEST, Fetched, ListedOffset
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import Record, build_batch
+from protocol.types import TopicPartition
+from replicator.internal_topics import InternalTopic
+from replicator.progress import ProgressStore
+
+
+class Topic:
+    """A client of a cluster with one topic of three rows in three batches. `answers` are what its fetches
+    give: the batch at the position, or nothing."""
+
+    def __init__(self, answers: str, *, exists: bool = True) -> None:
+        self._answers = iter(answers)
+        self._exists = exists
+
+    async def list_offsets(self, spots: dict[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        if not self._exists:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not known here")
+        return {tp: ListedOffset(3 if spot == LATEST else 0, -1, -1) for tp, spot in spots.items()}
+
+    async def fetch(self, tp: TopicPartition, offset: int, **_: Any) -> Fetched:
+        data = b""
+        if next(self._answers, ".") == "b":
+            data = bytes(build_batch([Record(0, 1, b"%d" % offset, b"v")], base_offset=offset))
+        return Fetched(tp, memoryview(data), 3, 3, 0)
+
+
+ALL = [(b"0", b"v"), (b"1", b"v"), (b"2", b"v")]
+
+
+async def test_an_answer_without_data_is_not_the_end() -> None:
+    topic = InternalTopic(Topic("b..b.b"), "links")  # type: ignore[arg-type]
+    assert await topic.read_new() == ALL
+    assert await topic.read_new() == []
+
+
+async def test_rows_before_a_failure_are_read_again() -> None:
+    topic = InternalTopic(Topic("bb" + "." * 20 + "bbb"), "links")  # type: ignore[arg-type]
+    with pytest.raises(KafkaError, match="nothing comes at 2, its end is 3"):
+        await topic.read_new()
+    assert await topic.read_new() == ALL
+
+
+async def test_progress_of_a_topic_that_the_broker_does_not_know_yet_is_not_empty_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = ProgressStore(Topic("", exists=False), "links")  # type: ignore[arg-type]
+
+    async def there(self: InternalTopic) -> None: ...
+
+    monkeypatch.setattr(InternalTopic, "ensure", there)
+    with pytest.raises(KafkaError) as caught:
+        await store.load()
+    assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await store.refresh()).entries() == {}  # who only looks on finds nothing
