@@ -281,7 +281,10 @@ class Controller:
                 await self._store.remove_topic(reign, name)
                 _log.info("controller: topic %s is deleted", name)
         except (SessionExpired, ControllerMoved):
+            if self.core is not None and self._reign == reign:  # the connection was lost, not the reign
+                self.core.deleting.difference_update(names)  # what is still asked for begins again
             self._flag("election")
+            self._flag("deletions")
 
 
 def _partitions(topics: Mapping[str, TopicNode]) -> list[TopicPartition]:
