@@ -47,12 +47,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topology:
     problems: list[Problem] = []
-    try:
-        content = resolve_secrets(
-            plain(document), lambda at, message: problems.append(_problem(document, at, message))
-        )
-    except _TooLarge as error:
-        raise TopologyError(source, [Problem(1, "", str(error))]) from None
+    content = resolve_secrets(
+        plain(document), lambda at, message: problems.append(_problem(document, at, message))
+    )
     topology: Topology | None = None
     try:
         topology = Topology.model_validate(content)
@@ -70,8 +67,12 @@ def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topolog
 def _parse_yaml(text: str, source: str) -> dict[str, Any]:
     try:
         document = YAML(typ="rt").load(text)
+        if _size(document) > _MAX_VALUES:
+            raise TopologyError(
+                source, [Problem(1, "", f"aliases make more than {_MAX_VALUES} values of it")]
+            )
     except RecursionError:
-        raise TopologyError(source, [Problem(1, "", "not valid YAML: nested too deeply")]) from None
+        raise TopologyError(source, [Problem(1, "", "nested too deeply, or an alias holds itself")]) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
@@ -85,34 +86,23 @@ def _parse_yaml(text: str, source: str) -> dict[str, Any]:
     return document
 
 
-class _TooLarge(Exception):
-    pass
+def _size(node: Any) -> int:
+    """Number of values once aliases are filled in; stops counting far above what a topology can need."""
+    count = 1
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        count += _size(value)
+        if count > _MAX_VALUES:
+            break
+    return count
 
 
 def plain(node: Any) -> Any:
-    """A document without its line marks. Raises _TooLarge where aliases make it endless, or nearly so."""
-    left = _MAX_VALUES
-
-    def copy(node: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise _TooLarge(f"holds more than {_MAX_VALUES} values once its aliases (*name) are filled in")
-        if isinstance(node, dict):
-            return {_key(key): copy(value) for key, value in node.items()}
-        if isinstance(node, list):
-            return [copy(value) for value in node]
-        return node
-
-    try:
-        return copy(node)
-    except RecursionError:
-        raise _TooLarge("an alias (*name) contains itself") from None
-
-
-def _key(key: Any) -> Any:
-    """Keys that are no plain values show as text, so that everything can be compared and looked up."""
-    return key if isinstance(key, str | int | float | None) else str(key)
+    """A document without its line marks."""
+    if isinstance(node, dict):
+        return {key: plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [plain(value) for value in node]
+    return node
 
 
 def _problem(document: Any, at: tuple[str | int, ...], message: str) -> Problem:

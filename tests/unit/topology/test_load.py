@@ -1,5 +1,7 @@
 """A topology file: every mistake at once, each with its line; references, secrets, defaults."""
 
+import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,47 @@ def test_identity_naming_both_ways_would_circle() -> None:
 
 def test_the_example_is_valid() -> None:
     assert load_topology(Path("examples/two-datacenters.yaml")).links
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n" for before, name in pairwise("abcdefgh")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, "aliases make more than 100000 values of it"),
+        ("a: &a\n  b: *a\n  c: [*a]\n", "unknown key"),
+        ("[" * 5000, "nested too deeply, or an alias holds itself"),
+        (GOOD.replace("version: 1", "version: " + "9" * 5000), "cannot be understood: Exceeds the limit"),
+        (GOOD.replace("east: {", "1: {"), "there is no cluster 'east'"),
+        (GOOD.replace("b: {}}", "1.5: {}, true: {}, null: {}}"), "there is no datacenter 'b'"),
+        (GOOD.replace("clusters:\n", "clusters:\n  ? [a, b]\n  : {datacenter: a}\n"), "valid string"),
+        (GOOD.replace("datacenter: a", "datacenter: [a]"), "valid string"),
+        (GOOD.replace("id: 1", "id: [1]"), "valid integer"),
+        (GOOD + "backups: {x: {cluster: [1], store: {a: b}, topics: [t]}}\n", "valid string"),
+    ],
+)  # fmt: skip
+def test_what_yaml_allows_and_a_topology_does_not_is_a_problem_and_never_a_crash(
+    text: str, message: str
+) -> None:
+    assert any(message in found for _, found in problems_of(text))
+
+
+def test_a_file_that_was_damaged_anywhere_is_refused_or_read_and_never_a_crash() -> None:
+    example = (Path(__file__).parents[3] / "examples" / "two-datacenters.yaml").read_text()
+    chance = random.Random(5)
+    refused = 0
+    for _ in range(100):
+        letters = list(example)
+        for _ in range(chance.randint(1, 8)):
+            at = chance.randrange(len(letters))
+            letters[at : at + chance.randint(0, 9)] = chance.choice(
+                ["", *"{}[]:-,&*!|>?\n\t 0é", "<<: ", "!!set "]
+            )
+        try:
+            parse_topology("".join(letters))
+        except TopologyError:
+            refused += 1
+    assert refused > 60
