@@ -7,6 +7,7 @@ so that the rules are tested without waiting.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from dr_runbooks.models import Runbook, Step
 from dr_runbooks.registry import NotYet, Result, StepFailed, Verb, verbs
 from topology.models import Topology
 from topology.runtime import Runtime
+
+_log = logging.getLogger("isthmus.drill")
 
 SAVED = re.compile(r"\$\{save\.(?P<name>[A-Za-z0-9_-]+)\.(?P<field>[A-Za-z0-9_-]+)\}")
 PROBE_PAUSE_S = 0.2
@@ -108,6 +111,9 @@ class Engine:
             result = await self._perform(verb, step)
         except StepFailed as failure:
             error = str(failure)
+        except Exception as failure:
+            _log.exception("step '%s' (%s)", step.name, step.verb)
+            error = f"{type(failure).__name__}: {failure}"  # a failed step like any other: rolled back, recorded
         ended = self._now()
         status: Status = "failed" if error is not None else "passed"
         if step.save is not None:

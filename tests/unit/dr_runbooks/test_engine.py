@@ -27,6 +27,10 @@ async def refuse(context: Context) -> dict[str, Any]:
     raise StepFailed("the disk is full: make room")
 
 
+async def stumble(context: Context) -> dict[str, Any]:
+    raise FileNotFoundError("clients.json")
+
+
 async def third_time(context: Context) -> dict[str, Any]:
     CALLS.append("asked")
     if len(CALLS) < 3:
@@ -45,6 +49,7 @@ def verbs() -> Iterator[None]:
     CALLS.clear()
     registry.action()(remember)
     registry.action()(refuse)
+    registry.action()(stumble)
     registry.probe(third_time)
     registry.probe(never)
     yield
@@ -142,3 +147,16 @@ def test_a_journal_cut_short_by_a_crash_is_read_to_its_last_whole_line(tmp_path:
     with path.open("a") as file:
         file.write('{"event": "step-st')
     assert [event["event"] for event in read_journal(path)] == ["run-started"]
+
+
+async def test_an_error_that_nobody_foresaw_is_rolled_back_and_recorded_too(tmp_path: Path) -> None:
+    outcome, events = await run(
+        tmp_path,
+        "[{name: move, action: stumble}, {name: after, action: remember, with: {value: 1}}]",
+        "[{name: back, action: remember, with: {value: undone}}]",
+    )
+    assert not outcome.passed
+    assert CALLS == ["undone"]
+    assert [step.name for step in outcome.rolled_back] == ["back"]
+    assert "clients.json" in (outcome.steps[0].error or "")
+    assert [event["event"] for event in events][-1] == "run-ended"
