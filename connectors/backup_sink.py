@@ -88,15 +88,23 @@ class BackupSink:
             runs: list[Run] = []
             crcs: list[int] = []
             records = size = 0
-            for batch in self._data(lane, tp, chunk):
-                added = await self._append(lane, tp, batch)
-                if added:
-                    runs.append(_identity(batch))
-                    crcs.append(batch.header.crc)
-                    records += added
-                    size += batch.header.size
             position = min(chunk.next_offset, lane.end_offset)
-            return Copied(tuple(runs), position, records, size, tuple(crcs))
+            refusal: RefusedError | None = None
+            try:
+                for batch in self._data(lane, tp, chunk):
+                    added = await self._append(lane, tp, batch)
+                    if added:
+                        runs.append(_identity(batch))
+                        crcs.append(batch.header.crc)
+                        records += added
+                        size += batch.header.size
+            except RefusedError as error:
+                refusal, position = error, error.offset
+            copied = Copied(tuple(runs), position, records, size, tuple(crcs))
+            if refusal is not None:
+                refusal.copied = copied  # in the object already, so the ledger has to know
+                raise refusal
+            return copied
 
     async def finish(self, tp: TopicPartition) -> SinkResult:
         """Closes the last object; all of the partition's objects are in the store afterwards."""
@@ -122,12 +130,12 @@ class BackupSink:
                 offset = max(header.base_offset, chunk.first_offset)
                 if header.base_offset >= lane.end_offset:
                     return
-                if header.next_offset <= chunk.first_offset or aborted.skips(pos, header):
-                    continue
-                if not check_crc(chunk.batches, pos, header):
+                wanted = header.next_offset > chunk.first_offset and not aborted.skips(pos, header)
+                if wanted and not check_crc(chunk.batches, pos, header):
                     lane.damaged.append(Gap(offset, header.next_offset, "damaged at the source: checksum"))
-                elif header.record_count:
+                elif wanted and header.record_count:
                     yield StoredBatch(chunk.batches, pos, header, chunk.first_offset)
+                offset = max(header.next_offset, chunk.first_offset)  # of what stands behind
         except DecodeError as error:
             raise RefusedError(tp, offset, f"cannot be read: {error}") from error
 
