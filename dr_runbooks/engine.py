@@ -111,9 +111,9 @@ class Engine:
             result = await self._perform(verb, step)
         except StepFailed as failure:
             error = str(failure)
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 (unforeseen, but rolled back and recorded all the same)
             _log.exception("step '%s' (%s)", step.name, step.verb)
-            error = f"{type(failure).__name__}: {failure}"  # a failed step like any other: rolled back, recorded
+            error = f"{type(failure).__name__}: {failure}"
         ended = self._now()
         status: Status = "failed" if error is not None else "passed"
         if step.save is not None:
