@@ -111,9 +111,11 @@ class Engine:
             result = await self._perform(verb, step)
         except StepFailed as failure:
             error = str(failure)
-        except Exception as failure:  # noqa: BLE001 (unforeseen, but rolled back and recorded all the same)
+        except Exception as failure:  # noqa: BLE001 - a fault in a verb must still roll back
             _log.exception("step '%s' (%s)", step.name, step.verb)
-            error = f"{type(failure).__name__}: {failure}"
+            error = (
+                f"{type(failure).__name__}: {failure}"  # a failed step like any other: rolled back, recorded
+            )
         ended = self._now()
         status: Status = "failed" if error is not None else "passed"
         if step.save is not None:
