@@ -51,19 +51,18 @@ def begin(
     target: Lineage,
     ranges: Ranges,
     *,
-    at_latest: bool,
-    late: bool,
+    start_at: int | None,
 ) -> Beginning:
     """Decides from stored progress (`entry`) and today's lineages and ranges.
 
-    `at_latest`: the partition existed at the first start of a link that is to start at the latest record.
-    `late`: the link has been running, so the partition is a new one and is copied from its very beginning.
+    `start_at` is where a partition without progress begins that was there at the link's first start (-1: at
+    the log's start). None: it was born later, and all of it is wanted from offset 0 on.
     """
     now_ms = time.time_ns() // 1_000_000
     if entry is None:
-        start = ranges.source_end if at_latest else ranges.source_first
+        start = max(ranges.source_first, -1 if start_at is None else start_at)
         made = Entry(PartitionLedger(source, target, OffsetMap(start, ranges.target_end)))
-        if late and start > 0:
+        if start_at is None and start > 0:
             return _with_gap(made, Gap(0, start, "retention passed before the first read", now_ms))
         return Beginning(made)
     old = entry.ledger
@@ -105,11 +104,11 @@ class Opener:
         self._metrics = metrics
 
     async def open(
-        self, entry: Entry | None, source: Lineage, target: Lineage, *, at_latest: bool, late: bool
+        self, entry: Entry | None, source: Lineage, target: Lineage, *, start_at: int | None
     ) -> Beginning:
         """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""
         ranges = await self._ranges(_tp(source), _tp(target))
-        beginning = begin(entry, source, target, ranges, at_latest=at_latest, late=late)
+        beginning = begin(entry, source, target, ranges, start_at=start_at)
         ledger = beginning.entry.ledger
         if ranges.target_end > ledger.runs.target_end:
             await self._match_tail(beginning.entry, ranges)

@@ -58,9 +58,8 @@ class Partitions:
         self._wanted: dict[str, Wanted] = {}
         self.stored: dict[TopicPartition, Entry] = {}
         """Progress read at the start, until its partition is opened."""
-        self.first_start_at_latest = False
-        self.late = False
-        """The link has started before: partitions without progress are new ones."""
+        self.initial: dict[TopicPartition, int] = {}
+        """Where the partitions of the link's first start begin (-1: at their log's start)."""
 
     def reconcile(self, wanted: dict[str, Wanted]) -> None:
         """Starts what is wanted and does not run; restarts what runs into another topic than it should."""
@@ -88,11 +87,6 @@ class Partitions:
         task = asyncio.create_task(self._bring_up(account))
         self._tasks[account.tp] = task
         task.add_done_callback(lambda _: self._tasks.pop(account.tp, None))
-
-    async def settled(self) -> None:
-        """Waits until no partition is on its way up."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
 
     async def close(self) -> None:
         """Ends all attempts."""
@@ -131,9 +125,8 @@ class Partitions:
             return
         stored = account.entry or self.stored.get(account.tp)
         source, target = self._lineages(account, topic)
-        beginning = await self._opener.open(
-            stored, source, target, at_latest=self.first_start_at_latest, late=self.late
-        )
+        start_at = self.initial.get(account.tp)
+        beginning = await self._opener.open(stored, source, target, start_at=start_at)
         entry = beginning.entry
         if account.new_producer:
             self._sink.forget_producer()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -79,8 +79,9 @@ def _slice_key(ledger: PartitionLedger, index: int) -> bytes:
 class Progress:
     """The rows of a progress topic, put together."""
 
-    started: bool = False
-    """Whether the link has decided where the partitions of its first start begin."""
+    initial: dict[TopicPartition, int] | None = None
+    """Where the partitions of the link's first start begin (-1: at their log's start); None: it never
+    started. Partitions that are neither here nor have an entry were born later."""
     _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
     _slices: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -88,7 +89,7 @@ class Progress:
         """Takes in rows in order; a null value removes its key."""
         for key, value in rows:
             if key == _LINK_KEY:
-                self.started = value is not None
+                self.initial = _read_initial(value)
             elif key.startswith(b"runs/"):
                 _put(self._slices, key, value)
             elif key.startswith(b"partition/"):
@@ -122,6 +123,15 @@ class Progress:
             int(data["epoch"]),
             sealed,
         )
+
+
+def _read_initial(value: bytes | None) -> dict[TopicPartition, int] | None:
+    if value is None:
+        return None
+    try:
+        return {TopicPartition(topic, index): offset for topic, index, offset in json.loads(value)["initial"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"the link's own progress record cannot be read: {error!r}") from error
 
 
 def _put(rows: dict[K, bytes], key: K, value: bytes | None) -> None:
@@ -161,9 +171,10 @@ class ProgressStore:
         for entry, sealed in slices:
             entry.sealed = sealed
 
-    async def save_started(self) -> None:
-        """Notes that the first start is over: partitions without progress are new ones from now on."""
-        await self._topic.append([(_LINK_KEY, b'{"started":true}')])
+    async def save_initial(self, initial: Mapping[TopicPartition, int]) -> None:
+        """Notes, once and before anything is copied, where the first start begins."""
+        rows = [[tp.topic, tp.partition, offset] for tp, offset in sorted(initial.items())]
+        await self._topic.append([(_LINK_KEY, json.dumps({"initial": rows}).encode())])
 
 
 async def read_ledgers(client: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:

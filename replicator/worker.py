@@ -233,21 +233,31 @@ class Link:
         await self._until_done("progress", self._load)
         self._state = "running"
         settings = self._settings
-        await self._until_done("topics", self._discover)
+        await self._attempt("topics", self._discover)
         if settings.sync_topic_configs:
             await self._attempt("topic settings", self._sync_settings)
-        if not self._partitions.late:
-            await self._partitions.settled()
-            await self._until_done("progress", self._store.save_started)
-            self._partitions.late = True
-            self._partitions.first_start_at_latest = False
         await self._every("topics", settings.refresh_topics_interval_s, self._discover, self._poke)
 
     async def _load(self) -> None:
         progress = await self._store.load()
         self._partitions.stored = progress.entries()
-        self._partitions.late = progress.started
-        self._partitions.first_start_at_latest = self._settings.start == "latest" and not progress.started
+        if progress.initial is None:
+            await self._store.save_initial(await self._first_partitions())
+            progress = await self._store.refresh()
+        self._partitions.initial = progress.initial or {}
+
+    async def _first_partitions(self) -> dict[TopicPartition, int]:
+        """Only these begin at "latest"; whatever is born from now on is copied from its first record."""
+        found = discover((await self._source_client.metadata(None)).topics, {}, self._filter, self._naming)
+        spots = {
+            TopicPartition(name, n): -1 for name, one in found.wanted.items() for n in one.source.partitions
+        }
+        if self._settings.start == "earliest":
+            return spots
+        listed = await self._source_client.list_offsets(
+            dict.fromkeys(spots, LATEST), isolation=Isolation.READ_COMMITTED
+        )
+        return {tp: at.offset for tp, at in listed.items()}
 
     async def _discover(self) -> None:
         source = await self._source_client.metadata(None)

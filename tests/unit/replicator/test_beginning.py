@@ -15,8 +15,8 @@ def stored():
     return Entry(made, ProducerState(3, 0, 100), 2)
 
 
-def go(entry, ranges, source=SOURCE, target=TARGET, *, at_latest=False, late=False):
-    return begin(entry, source, target, Ranges(*ranges), at_latest=at_latest, late=late)
+def go(entry, ranges, source=SOURCE, target=TARGET, *, start_at=-1):
+    return begin(entry, source, target, Ranges(*ranges), start_at=start_at)
 
 
 def position(beginning):
@@ -26,12 +26,13 @@ def position(beginning):
 
 def test_first_start():
     assert position(go(None, (7, 90, 33))) == (7, 33)
-    assert position(go(None, (7, 90, 33), at_latest=True)) == (90, 33)
+    assert position(go(None, (7, 90, 33), start_at=60)) == (60, 33)
+    assert position(go(None, (70, 90, 33), start_at=60)) == (70, 33)
     assert go(None, (7, 90, 33)).gaps == []
 
 
 def test_a_partition_born_later_whose_beginning_is_gone_has_a_gap():
-    beginning = go(None, (7, 90, 0), late=True)
+    beginning = go(None, (7, 90, 0), start_at=None)
     assert [(gap.start, gap.end) for gap in beginning.gaps] == [(0, 7)]
     assert beginning.entry.ledger.gaps == beginning.gaps
     assert position(beginning) == (7, 0)

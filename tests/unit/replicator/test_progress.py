@@ -74,10 +74,11 @@ def test_producer_epoch_gaps_and_first_start_are_kept():
     made, found = entry(), Progress()
     made.producer, made.epoch = ProducerState(7, 1, 99), 4
     made.ledger.add_gap(Gap(0, 5, "retention passed", 1))
-    found.apply([*written(made), (b"link", b"{}")])
+    found.apply([*written(made), (b"link", b'{"initial":[["orders",2,7],["orders",3,-1]]}')])
     back = found.entries()[TP]
     assert (back.producer, back.epoch, back.ledger.gaps) == (made.producer, 4, made.ledger.gaps)
-    assert found.started
+    assert found.initial == {TP: 7, TopicPartition("orders", 3): -1}
+    assert Progress().initial is None
 
 
 def test_a_damaged_record_concerns_its_partition_alone(caplog):
