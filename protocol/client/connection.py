@@ -46,6 +46,7 @@ class Connection:
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
         self._ids = itertools.count(1)
         self._lost: str | None = None
+        self._writing = asyncio.Lock()
         self._receiver = FrameReceiver(self._answer, self._end, max_frame)
         self._transport: asyncio.Transport | None = None
 
@@ -163,10 +164,11 @@ class Connection:
         return encode_request(request, version, correlation_id, self._client_id)
 
     async def _write(self, segments: list[Buffer]) -> None:
-        await self._receiver.writable()
-        if self._lost is not None or self._transport is None:
-            raise ConnectionLostError(self._lost or "never connected")
-        self._transport.writelines(segments)
+        async with self._writing:  # who waits for a slow peer is not overtaken by who comes later
+            await self._receiver.writable()
+            if self._lost is not None or self._transport is None:
+                raise ConnectionLostError(self._lost or "never connected")
+            self._transport.writelines(segments)
 
     def _answer(self, frame: memoryview) -> None:
         try:

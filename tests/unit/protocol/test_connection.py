@@ -248,6 +248,25 @@ async def test_requests_without_answer():
         assert seen[0].body.acks == 0
 
 
+async def test_requests_that_wait_for_a_slow_reader_are_not_overtaken():
+    order: list[str] = []
+
+    async def script(peer: Peer) -> None:
+        while True:
+            received = await peer.request()
+            order.append(asked(received))
+            await peer.answer(received, groups())
+
+    async with talking(script) as (_, connection):
+        connection._receiver.pause_writing()
+        waiting = [asyncio.ensure_future(connection.send(question(name))) for name in "ab"]
+        await asyncio.sleep(0)
+        late = asyncio.ensure_future(connection.send(question("c")))
+        connection._receiver.resume_writing()
+        await asyncio.gather(*waiting, late)
+    assert order == ["a", "b", "c"]
+
+
 async def test_writing_waits_for_a_slow_reader():
     go = asyncio.Event()
 
