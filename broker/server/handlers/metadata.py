@@ -5,6 +5,9 @@
   it; the answer then waits a moment for its leaders, and says LEADER_NOT_AVAILABLE if they are not there yet.
 - Topics may be asked for by id from v12 (KIP-516; v10 and v11 have the field, their clients' use of it was
   broken). Authorized operations that were not asked for are -2147483648, which is the field's default.
+- Until the controller has told this broker about itself, questions wait: an answer without brokers would
+  leave clients stuck, librdkafka does not ask again.
+- A topic that is asked for more than once is answered once, as Kafka does.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from broker.control.metadata_cache import PartitionInfo, TopicInfo
 from broker.server.context import RequestContext
+from broker.server.edge import CloseConnectionError
 from broker.server.registry import handles
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("isthmus.broker")
 
 _IDS_FROM = 12
+_JOIN_S = 5.0
 # All operations on a cluster or a topic, as bits of AclOperation: everything is allowed until there are ACLs.
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -39,22 +44,28 @@ _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 1
 @handles(MetadataRequest, min=0, max=12)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     broker = context.broker
+    if not broker.metadata.brokers:
+        await _joined(broker)
     response = _cluster(broker, context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
         response.topics = [_describe(broker, topic, context) for topic in broker.metadata.topics.values()]
     else:
-        missing = [name for name in _names(request.topics) if broker.metadata.topic(name) is None]
+        topics = {(topic.name, topic.topic_id): topic for topic in request.topics}
+        missing = [name for name, _ in topics if name is not None and broker.metadata.topic(name) is None]
         refused: dict[str, ErrorCode] = {}
         if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
             refused = await _create(broker, missing)
             response = _cluster(broker, context)
-        response.topics = [_answer(broker, wanted, refused, context) for wanted in request.topics]
+        response.topics = [_answer(broker, wanted, refused, context) for wanted in topics.values()]
     _add_operations(request, response)
     return response
 
 
-def _names(topics: list[MetadataRequestTopic]) -> list[str]:
-    return [topic.name for topic in topics if topic.name is not None]
+async def _joined(broker: Broker) -> None:
+    """Until this broker belongs to its cluster. A killed predecessor's session may have to end first."""
+    wait_s = broker.config.zookeeper_session_timeout_ms / 1000 + _JOIN_S
+    if not await broker.metadata.wait_until(lambda: bool(broker.metadata.brokers), wait_s):
+        raise CloseConnectionError("Metadata was asked for, but this broker does not know its cluster yet")
 
 
 def _cluster(broker: Broker, context: RequestContext) -> MetadataResponse:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import ErrorCode
+from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from protocol.types import ZERO_UUID, new_topic_id
 from tests.support.lone_broker import BROKER_ID
@@ -104,3 +106,22 @@ async def test_authorized_operations_when_asked(node: Served) -> None:
     answer = await node.connection.send(request, 10)
     assert answer.cluster_authorized_operations > 0
     assert answer.topics[0].topic_authorized_operations > 0
+
+
+async def test_a_broker_that_has_not_joined_yet_lets_clients_wait(node: Served) -> None:
+    node.broker.metadata.brokers = {}
+    async with node.another() as client:
+        asked = asyncio.create_task(client.send(MetadataRequest(topics=[]), 12))
+        other = await node.connection.send(ApiVersionsRequest(), 0)  # what needs no cluster is answered
+        assert other.error_code == ErrorCode.NONE
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        node.topics.announce_broker(node.port)
+        answer = await asyncio.wait_for(asked, 5)
+    assert [broker.node_id for broker in answer.brokers] == [BROKER_ID]
+
+
+async def test_a_topic_that_is_asked_for_twice_is_answered_once(node: Served) -> None:
+    node.topics.create("t")
+    answer = await node.connection.send(MetadataRequest(topics=by_name(*["t", "u"] * 1000)), 9)
+    assert [topic.name for topic in answer.topics] == ["t", "u"]
