@@ -7,6 +7,7 @@ into splits, each with the runs and gaps it needs, so that a task knows expected
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -151,3 +152,13 @@ def even_cuts(ends: Ends, at_most: int) -> list[int]:
     length = ends.end - ends.start
     parts = max(-(-length // at_most), 1)
     return [ends.start + length * part // parts for part in range(1, parts)]
+
+
+def bundle(splits: Sequence[Split], tasks: int) -> list[tuple[Split, ...]]:
+    """Splits put together for at most `tasks` tasks of about the same size: a task costs time by itself."""
+    bins: list[tuple[int, int, list[Split]]] = [(0, number, []) for number in range(min(tasks, len(splits)))]
+    for split in sorted(splits, key=lambda s: s.start - s.end):
+        size, number, held = bins[0]
+        held.append(split)
+        heapq.heapreplace(bins, (size + split.end - split.start, number, held))
+    return [tuple(held) for _, _, held in sorted(bins, key=lambda b: b[1])]

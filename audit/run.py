@@ -33,6 +33,9 @@ from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from replicator.progress import read_ledgers
 
+_TASKS_PER_CORE = 3
+_TASK_OFFSETS = 2_000_000
+
 
 def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
     """Blocks until the audit is done. `spark` is a session of `audit.session`, by default a new one.
@@ -48,6 +51,7 @@ def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
         plan.topic_ids,
         settings.ignore_headers,
         settings.stall_s,
+        tasks=0,
     )
     tallies: dict[int, LaneTally] = {}
     classified = Classified()
@@ -56,6 +60,7 @@ def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
             opened = nullcontext(spark) if spark is not None else spark_session(settings.spark)
             session = opened.__enter__()
         try:
+            job = replace(job, tasks=_tasks(plan, session.sparkContext.defaultParallelism))
             with _phase(phases, "compare"):
                 tallies = tally(session, _only(job, [lane for lane in plan.lanes if lane.runs is not None]))
             again = suspects(plan.lanes, tallies)
@@ -67,6 +72,12 @@ def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
             with _phase(phases, "stop spark"):
                 opened.__exit__(None, None, None)
     return _result(settings, plan, tallies, classified, phases)
+
+
+def _tasks(plan: Plan, parallelism: int) -> int:
+    """Enough to keep every core busy to the end, and as many as large ranges need."""
+    offsets = sum(split.end - split.start for split in plan.splits)
+    return max(_TASKS_PER_CORE * parallelism, -(-offsets // _TASK_OFFSETS))
 
 
 def _only(job: Job, lanes: list[Lane]) -> Job:

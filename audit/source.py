@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from audit.digest import BatchDigests
 from audit.errors import AuditError
-from audit.lanes import Split
+from audit.lanes import Split, bundle
 from audit.positions import Offsets, Positions
 from audit.reading import read_split
 from audit.settings import BackupSide, ClusterSide
@@ -56,11 +56,13 @@ class Job:
     topic_ids: dict[tuple[int, str], str]
     ignore_headers: tuple[str, ...]
     stall_s: float
+    tasks: int
+    """At most so many tasks."""
 
 
-class _SplitPartition(InputPartition):
-    def __init__(self, split: Split) -> None:
-        self.split = split
+class _Bundle(InputPartition):
+    def __init__(self, splits: tuple[Split, ...]) -> None:
+        self.splits = splits
 
 
 def data_source(job: Job) -> type[DataSource]:
@@ -81,23 +83,26 @@ def data_source(job: Job) -> type[DataSource]:
 
 
 class DigestReader(DataSourceReader):
-    """One task per split."""
+    """One task per bundle of splits."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
     def partitions(self) -> list[InputPartition]:
-        return [_SplitPartition(split) for split in self._job.splits]
+        return [_Bundle(splits) for splits in bundle(self._job.splits, self._job.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _SplitPartition)
+        assert isinstance(partition, _Bundle)
         loop = asyncio.new_event_loop()
-        batches = rows(self._job, partition.split)
         try:
-            while (batch := loop.run_until_complete(anext(batches, None))) is not None:
-                yield batch
+            for split in partition.splits:
+                batches = rows(self._job, split)
+                try:
+                    while (batch := loop.run_until_complete(anext(batches, None))) is not None:
+                        yield batch
+                finally:
+                    loop.run_until_complete(batches.aclose())
         finally:
-            loop.run_until_complete(batches.aclose())
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()

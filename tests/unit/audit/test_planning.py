@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.lanes import Ends, even_cuts, split_lane, with_ledger, without_ledger
+from audit.lanes import Ends, Split, bundle, even_cuts, split_lane, with_ledger, without_ledger
 from audit.planning import make_plan
 from audit.positions import Positions
 from audit.settings import AuditSettings, ByContent, ClusterSide, TopicPair
@@ -108,6 +108,16 @@ def test_even_cuts_respect_the_limit(start: int, length: int, at_most: int) -> N
     assert sum(sizes) == length
     assert max(sizes) <= at_most
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(sizes=st.lists(st.integers(1, 100), max_size=40), tasks=st.integers(1, 10))
+def test_bundles_hold_every_split_once_and_are_even(sizes: list[int], tasks: int) -> None:
+    splits = [Split(number, 0, 0, TP, 0, size) for number, size in enumerate(sizes)]
+    bundles = bundle(splits, tasks)
+    assert sorted(split.number for held in bundles for split in held) == list(range(len(sizes)))
+    assert len(bundles) == min(tasks, len(sizes))
+    loads = [sum(split.end for split in held) for held in bundles]
+    assert max(loads, default=0) - min(loads, default=0) <= max(sizes, default=0)
 
 
 class Unsteady:
