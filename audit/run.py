@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -46,7 +47,7 @@ def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
     with _phase(phases, "plan"):
         plan = asyncio.run(_plan(settings))
     job = Job(
-        (settings.source, settings.target),
+        pickle.dumps((settings.source, settings.target)),
         tuple(plan.splits),
         plan.topic_ids,
         settings.ignore_headers,

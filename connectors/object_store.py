@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from connectors.errors import ObjectExists, ObjectMissing, ObjectStoreError
@@ -75,6 +72,9 @@ class ObjectInfo:
 
 def create_client(settings: ObjectStoreSettings) -> Any:
     """A boto3 S3 client, which may be shared by threads."""
+
+    import boto3  # takes a third of a second, which not everybody who imports this module needs
+    from botocore.config import Config
 
     def reveal(secret: SecretStr | None) -> str | None:
         return secret.get_secret_value() if secret else None
@@ -217,6 +217,8 @@ class ObjectStore:
         return Upload(self, key)
 
     async def _call(self, action: str, key: str, function: Callable[[], T]) -> T:
+        from botocore.exceptions import BotoCoreError, ClientError
+
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._executor, function)
