@@ -14,7 +14,7 @@ from topology.control import ControlError, request
 from topology.load import load_topology
 from topology.models import Topology
 from topology.problems import TopologyError
-from topology.runtime import NotRunning, Runtime
+from topology.runtime import DirectoryUnusable, NotRunning, Runtime
 
 T = TypeVar("T")
 DEFAULT_FILE = Path("examples/two-datacenters.yaml")
@@ -35,7 +35,10 @@ def open_topology(file: Path, data_directory: Path | None = None) -> Topology:
 
 
 def open_runtime(topology: Topology) -> Runtime:
-    return Runtime.load(topology.data_directory)
+    try:
+        return Runtime.load(topology.data_directory)
+    except DirectoryUnusable as error:
+        fail(str(error))
 
 
 def run_control(work: Coroutine[Any, Any, T]) -> T:

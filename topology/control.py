@@ -86,6 +86,8 @@ async def request(runtime: Runtime, verb: str, parts: list[str] | None = None) -
     """Result of one request. Raises NotRunning when no supervisor answers, ControlError when it refuses."""
     try:
         reader, writer = await asyncio.open_unix_connection(socket_path(runtime))
+    except PermissionError:
+        raise ControlError(f"the supervisor in {runtime.directory} belongs to another user") from None
     except (FileNotFoundError, ConnectionRefusedError):
         raise NotRunning(f"nothing runs in {runtime.directory}: start it with isthmus up FILE") from None
     try:

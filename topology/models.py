@@ -39,7 +39,16 @@ def _topic(value: str) -> str:
     return value
 
 
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"'{value}' is not a regular expression: {error}") from None
+    return value
+
+
 Alias = Annotated[str, AfterValidator(_alias)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
 LinkName = Annotated[str, AfterValidator(_link)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 Scalar = str | int | float | bool
@@ -105,10 +114,10 @@ class Link(Model):
     """The datacenter of the copying process; the target's by default, as MirrorMaker 2 advises."""
     naming: Literal["prefix", "identity"] = "prefix"
     separator: str = "."
-    topics: tuple[str, ...] = (".*",)
-    topics_exclude: tuple[str, ...] = ()
-    groups: tuple[str, ...] = (".*",)
-    groups_exclude: tuple[str, ...] = ()
+    topics: tuple[Pattern, ...] = (".*",)
+    topics_exclude: tuple[Pattern, ...] = ()
+    groups: tuple[Pattern, ...] = (".*",)
+    groups_exclude: tuple[Pattern, ...] = ()
     sync_group_offsets: bool = True
     replication_factor: int = -1
     metrics_port: Port = 0
@@ -133,7 +142,7 @@ class Backup(Model):
     cluster: Alias
     store: Alias
     topics: tuple[TopicName, ...]
-    groups: tuple[str, ...] = (".*",)
+    groups: tuple[Pattern, ...] = (".*",)
     format: Literal["segment", "avro"] = "segment"
 
 

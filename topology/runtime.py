@@ -21,8 +21,18 @@ PORT_RANGE = 16_000
 """Free ports are looked for in so many below the kernel's own range."""
 
 
+_STORED = ("ports", "metrics_ports", "supervisor_pid")
+
+
 class NotRunning(Exception):
     """The topology has to be started first; the message says how."""
+
+
+class DirectoryUnusable(Exception):
+    """This user cannot read or write the data directory; the message says which and why."""
+
+    def __init__(self, directory: Path, error: OSError) -> None:
+        super().__init__(f"data directory {directory} cannot be used: {error.strerror}")
 
 
 @dataclass
@@ -44,24 +54,25 @@ class Runtime:
 
     @classmethod
     def load(cls, directory: Path) -> Runtime:
-        """What the last start chose; an empty runtime when the topology was never started."""
+        """What the last start chose; an empty runtime when the topology was never started.
+
+        A file that a power cut left unreadable counts as none: the next start chooses again. Raises
+        DirectoryUnusable.
+        """
         runtime = cls(directory)
         try:
             stored: dict[str, Any] = json.loads(runtime.file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return runtime
-        runtime.ports = stored["ports"]
-        runtime.metrics_ports = stored["metrics_ports"]
-        runtime.supervisor_pid = stored["supervisor_pid"]
+            return cls(directory, **{name: stored[name] for name in _STORED})
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                raise DirectoryUnusable(directory, error) from None
+        except (ValueError, KeyError, TypeError):
+            pass
         return runtime
 
     def save(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        content = {
-            "ports": self.ports,
-            "metrics_ports": self.metrics_ports,
-            "supervisor_pid": self.supervisor_pid,
-        }
+        content = {name: getattr(self, name) for name in _STORED}
         fresh = self.file.with_suffix(".tmp")
         fresh.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         os.replace(fresh, self.file)

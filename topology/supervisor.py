@@ -16,7 +16,7 @@ from typing import IO
 from topology.models import Topology
 from topology.process import ProcessFailed, State, SupervisedProcess
 from topology.processes import START_ORDER, ProcessSpec, process_specs
-from topology.runtime import Runtime
+from topology.runtime import DirectoryUnusable, Runtime
 from topology.topics import create_declared_topics
 
 READY_TIMEOUT_S = 60.0
@@ -191,8 +191,11 @@ class Supervisor:
 
     def _take_lock(self) -> None:
         directory = self.topology.data_directory
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / "supervisor.lock").open("a+")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lock = (directory / "supervisor.lock").open("a+")
+        except OSError as error:
+            raise DirectoryUnusable(directory, error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -25,12 +25,13 @@ def up(file: Annotated[Path, typer.Argument(help="topology YAML", show_default=F
     """
     from isthmus.topologies import open_topology
     from topology.process import ProcessFailed
+    from topology.runtime import DirectoryUnusable
     from topology.supervisor import AlreadyRunning
 
     topology = open_topology(file)
     try:
         asyncio.run(_run(topology, file.resolve()))
-    except AlreadyRunning as error:
+    except (AlreadyRunning, DirectoryUnusable) as error:
         fail(str(error))
     except ProcessFailed as error:
         fail(f"could not start {topology.name}: {error}")

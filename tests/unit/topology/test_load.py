@@ -129,6 +129,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         (GOOD.replace("clusters:\n", "clusters:\n  ? [a, b]\n  : {datacenter: a}\n"), "valid string"),
         (GOOD.replace("datacenter: a", "datacenter: [a]"), "valid string"),
         (GOOD.replace("id: 1", "id: [1]"), "valid integer"),
+        (GOOD.replace("[orders]", '["("]'), "'(' is not a regular expression"),
         (GOOD + "backups: {x: {cluster: [1], store: {a: b}, topics: [t]}}\n", "valid string"),
     ],
 )  # fmt: skip

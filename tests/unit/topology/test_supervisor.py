@@ -12,7 +12,7 @@ import pytest
 from topology.control import ControlError, ControlServer, request
 from topology.load import parse_topology
 from topology.process import ProcessFailed, SupervisedProcess
-from topology.runtime import NotRunning, Runtime
+from topology.runtime import DirectoryUnusable, NotRunning, Runtime
 from topology.supervisor import AlreadyRunning, Supervisor
 
 TEXT = """\
@@ -72,6 +72,22 @@ async def test_one_supervisor_per_data_directory(tmp_path: Path) -> None:
             await supervisor(tmp_path).start()
     finally:
         await running.stop()
+
+
+async def test_a_data_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DirectoryUnusable, match="file cannot be used: Not a directory"):
+        Runtime.load(tmp_path / "file")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "supervisor.lock").mkdir()
+    with pytest.raises(DirectoryUnusable, match="state cannot be used: Is a directory"):
+        await supervisor(tmp_path).start()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"ports": {}}'])
+def test_a_damaged_note_of_ports_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "runtime.json").write_text(content)
+    assert Runtime.load(tmp_path) == Runtime(tmp_path)
 
 
 async def test_control_socket_acts_and_refuses(tmp_path: Path) -> None:
