@@ -42,6 +42,13 @@ def _lines(path: str, fields: int) -> list[list[str]]:
     return rows
 
 
+def _number(text: str, bits: int) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << (bits - 1):
+        raise ValueError(f"{text} is no offset or epoch")
+    return number
+
+
 def _write_lines(path: str, lines: list[str], *, sync: bool) -> None:
     text = "\n".join(["0", str(len(lines)), *lines]) + "\n"
     replace_file(path, text.encode("utf-8"), sync=sync)
@@ -50,7 +57,7 @@ def _write_lines(path: str, lines: list[str], *, sync: bool) -> None:
 def read_offsets(path: str) -> dict[TopicPartition, int]:
     """Offsets by partition; a file that is not there holds none. Raises `CheckpointDamaged`."""
     try:
-        return {TopicPartition(t, int(p)): int(o) for t, p, o in _lines(path, 3)}
+        return {TopicPartition(t, int(p)): _number(o, 64) for t, p, o in _lines(path, 3)}
     except ValueError as error:
         raise CheckpointDamaged(f"{path} does not read as a checkpoint: {error}") from None
 
@@ -62,7 +69,7 @@ def write_offsets(path: str, offsets: Mapping[TopicPartition, int]) -> None:
 def read_epochs(path: str) -> list[tuple[int, int]]:
     """(leader epoch, start offset) pairs in file order. Raises `CheckpointDamaged`."""
     try:
-        return [(int(epoch), int(start)) for epoch, start in _lines(path, 2)]
+        return [(_number(epoch, 32), _number(start, 64)) for epoch, start in _lines(path, 2)]
     except ValueError as error:
         raise CheckpointDamaged(f"{path} does not read as a checkpoint: {error}") from None
 

@@ -82,6 +82,11 @@ class LogManager:
             except (OSError, LogError) as error:
                 raise LogDirError(f"{path} cannot be opened: {error}") from error
             self._add(tp, opened, home, topic_id)
+            if opened.end_offset < points.get(tp, 0):
+                log.error(
+                    "%s: the log ends at %d, but was on disk up to %d: records are missing from %s",
+                    tp, opened.end_offset, points[tp], path,
+                )  # fmt: skip
         home.forget_clean_shutdown()
         self._loaded.append(home)
 

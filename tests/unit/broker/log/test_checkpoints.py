@@ -38,7 +38,17 @@ def test_missing_and_empty_files_hold_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1\n0\n", "0\n2\nt 0 1\n", "0\n1\nt 0\n", "0\n1\nt zero 1\n", "0\n", "x\n", "\xff\xfe"],
+    [
+        "1\n0\n",
+        "0\n2\nt 0 1\n",
+        "0\n1\nt 0\n",
+        "0\n1\nt zero 1\n",
+        "0\n",
+        "x\n",
+        "\xff\xfe",
+        f"0\n1\nt 0 {1 << 63}\n",
+        "0\n1\nt 0 -1\n",
+    ],
 )
 def test_damaged_checkpoints_are_told_from_empty_ones(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c"

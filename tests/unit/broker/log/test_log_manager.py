@@ -219,6 +219,23 @@ def test_damaged_checkpoints_cost_time_not_data(
     assert len([r for r in caplog.records if "going on as if it were empty" in r.getMessage()]) == 3
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_records_that_were_on_disk_and_are_not_any_more_are_missed_aloud(
+    manager: OpenManager, tmp_path: Path, clean: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = manager()
+    log = logs.get_or_create(T, new_topic_id(), LogConfig())
+    log.append(batch(5), 0)
+    log.flush()
+    logs.checkpoint_tick()
+    logs.close() if clean else crash(logs)
+    os.truncate(tmp_path / "d" / "t-0" / f"{0:020d}.log", 0)
+    found = manager().get(T)
+    assert found is not None
+    assert found.end_offset == 0
+    assert "t-0: the log ends at 0, but was on disk up to 5: records are missing" in caplog.text
+
+
 def test_deleting_is_at_once_and_files_go_later(
     manager: OpenManager, tmp_path: Path, clock: VirtualClock
 ) -> None:
