@@ -14,6 +14,9 @@ from protocol.errors import ErrorCode, KafkaError
 DEFAULT = -1
 """Partitions or replicas "as the broker's settings say" (KIP-464)."""
 
+MAX_NEW_PARTITIONS = 10_000
+"""Most partitions that one request may make (Kafka's limit): the number costs four bytes, they cost memory."""
+
 Assignment = Mapping[int, tuple[int, ...]]
 
 
@@ -73,6 +76,7 @@ def plan_assignment(wanted: Wanted, config: BrokerConfig, alive: Sequence[Candid
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"topic {wanted.name!r}: replication factor must be larger than 0, not {factor}",
         )
+    check_number(partitions)
     return _placed(wanted.name, alive, partitions, factor, 0, None)
 
 
@@ -92,6 +96,7 @@ def plan_growth(
             ErrorCode.INVALID_PARTITIONS,
             f"topic {name!r} has {existing} partitions: {count} would not be an increase",
         )
+    check_number(count - existing)
     factor = len(current[min(current)])
     if assignment is not None:
         if len(assignment) != count - existing:
@@ -106,6 +111,15 @@ def plan_growth(
     numbers = sorted(item.broker_id for item in alive)
     start = numbers.index(leader) if leader in numbers else 0
     return _placed(name, alive, count - existing, factor, existing, start)
+
+
+def check_number(new_partitions: int) -> None:
+    """Raises KafkaError for more new partitions than one request may make."""
+    if new_partitions > MAX_NEW_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{new_partitions} new partitions in one request, at most {MAX_NEW_PARTITIONS} are possible",
+        )
 
 
 def check_assignment(

@@ -104,6 +104,16 @@ async def test_create_topics_in_every_version(connection: Connection, version: i
     assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
+@pytest.mark.parametrize("counts", [(2**31 - 1,), (4000, 4000, 2001)])
+async def test_a_number_that_costs_four_bytes_does_not_cost_the_broker(
+    connection: Connection, counts: tuple[int, ...]
+) -> None:
+    results = await create(connection, *(plain(fresh(), count) for count in counts))
+    assert {result.error_code for result in results} == {ErrorCode.POLICY_VIOLATION}
+    [good] = await create(connection, plain(fresh()))
+    assert good.error_code == ErrorCode.NONE
+
+
 async def test_what_cannot_be_created(connection: Connection) -> None:
     name = fresh()
     cases = [

@@ -4,6 +4,7 @@
   after the request's timeout; the topic is created in both cases.
 - Topics of one request succeed or fail each for itself. v5+ answers with the numbers and settings in force.
 - -1 partitions or replicas mean the broker's defaults (KIP-464).
+- More than 10,000 partitions in one request are refused before anything is planned, as Kafka does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.config.view import topic_entries
-from broker.control.topic_plan import Wanted
+from broker.control.topic_plan import DEFAULT, Wanted, check_number
 from broker.server.context import RequestContext
 from broker.server.registry import handles
 from protocol.errors import ErrorCode, KafkaError
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 @handles(CreateTopicsRequest, min=2, max=7)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    try:
+        check_number(sum(_partitions(topic, context.broker) for topic in request.topics))
+    except KafkaError as error:
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        return CreateTopicsResponse(
+            topics=[await _refused(name, error.code, error.message) for name in names]
+        )
     named = Counter(topic.name for topic in request.topics)
     results = await asyncio.gather(
         *(
@@ -75,6 +83,12 @@ async def _create(
             for entry in topic_entries(broker.config, wanted.configs)
         ],
     )
+
+
+def _partitions(topic: CreatableTopic, broker: Broker) -> int:
+    if topic.num_partitions == DEFAULT:
+        return len(topic.assignments) or broker.config.num_partitions
+    return max(topic.num_partitions, 0)
 
 
 def _wanted(topic: CreatableTopic) -> Wanted:

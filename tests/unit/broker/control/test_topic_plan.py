@@ -52,6 +52,7 @@ def test_defaults_fill_what_was_not_asked():
     [
         (Wanted("t", 0, 1), ErrorCode.INVALID_PARTITIONS),
         (Wanted("t", -2, 1), ErrorCode.INVALID_PARTITIONS),
+        (Wanted("t", 2**31 - 1, 1), ErrorCode.POLICY_VIOLATION),
         (Wanted("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (Wanted("t", 1, 3), ErrorCode.INVALID_REPLICATION_FACTOR),
         (Wanted("t", 1, -1, assignment={0: (1,)}), ErrorCode.INVALID_REQUEST),
@@ -85,6 +86,7 @@ def test_growth():
     assert plan_growth("t", current, 3, [[2]], TWO) == {2: (2,)}
     for count in (1, 2):
         assert code_of(plan_growth, "t", current, count, None, TWO) == ErrorCode.INVALID_PARTITIONS
+    assert code_of(plan_growth, "t", current, 2**31 - 1, None, TWO) == ErrorCode.POLICY_VIOLATION
     assert code_of(plan_growth, "t", current, 3, [[1], [2]], TWO) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert code_of(plan_growth, "t", current, 3, [[1, 2]], TWO) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
