@@ -6,9 +6,11 @@ settings). Every foreseen failure is one line on standard error.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -50,6 +52,7 @@ STAND_ALONE: Mapping[str, str] = {
 _log = logging.getLogger("isthmus.broker")
 _HAND_OVER_S = 5.0
 _WATCH_CHILD_S = 0.5
+_DESCRIPTORS = 1 << 20
 
 
 class StartError(Exception):
@@ -72,6 +75,7 @@ def run(config: BrokerConfig, options: Options, say: Callable[[str], None] = pri
     Call it in the main thread.
     """
     embedded: EmbeddedZooKeeper | None = None
+    _raise_descriptor_limit()
     try:
         if options.embedded_zookeeper is not None:
             embedded = EmbeddedZooKeeper(options.embedded_zookeeper, port=options.zookeeper_port).start()
@@ -98,6 +102,14 @@ _FORESEEN = (
     LogDirError,
     ZooKeeperError,
 )
+
+
+def _raise_descriptor_limit() -> None:
+    """As many descriptors as this user may have, as a JVM takes them: shells often give only 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _complain(text: str, code: int) -> int:

@@ -15,7 +15,7 @@ DEFAULT = -1
 """Partitions or replicas "as the broker's settings say" (KIP-464)."""
 
 MAX_NEW_PARTITIONS = 10_000
-"""Most partitions that one request may make (Kafka's limit): the number costs four bytes, they cost memory."""
+"""Most partitions that one request may make (Kafka's limit): a number is four bytes, they cost memory."""
 
 Assignment = Mapping[int, tuple[int, ...]]
 

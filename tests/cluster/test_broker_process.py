@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -131,6 +132,17 @@ def test_after_a_kill_it_comes_back_without_waiting_for_its_ghost(
     started.append(again)
     assert time.monotonic() - begun < 50  # the ghost's session would last 60 s
     assert again.stop()[0] == 0
+
+
+def test_a_shells_limit_of_descriptors_is_not_the_brokers(tmp_path: Path, started: list[StandAlone]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        broker = StandAlone(tmp_path, "--listener", "PLAINTEXT://127.0.0.1:0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    started.append(broker)
+    assert resource.prlimit(broker.process.pid, resource.RLIMIT_NOFILE)[0] == min(hard, 1 << 20)
 
 
 def test_metrics_are_served(tmp_path: Path, started: list[StandAlone]) -> None:
