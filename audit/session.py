@@ -32,7 +32,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[Any]:
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-audit-")))
         log = scratch / "spark.log"
-        stack.enter_context(_python_of_workers())
+        stack.enter_context(_environment(settings, scratch))
         with log.open("ab") as output:
             try:
                 session, gateway = _start(settings, scratch, output)
@@ -117,11 +117,13 @@ def _end(gateway: Any) -> None:
 
 
 @contextmanager
-def _python_of_workers() -> Iterator[None]:
-    """Workers run the interpreter that runs us; Spark reads this from the environment only."""
-    names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, sys.executable))
+def _environment(settings: SparkSettings, scratch: Path) -> Iterator[None]:
+    """What Spark reads from the environment only: the interpreter of its workers, and where it lives."""
+    wanted = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+    if settings.master.startswith("local") and "SPARK_HOME" not in os.environ:
+        wanted["SPARK_HOME"] = str(_home_without_zip(scratch))
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
@@ -130,3 +132,19 @@ def _python_of_workers() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _home_without_zip(scratch: Path) -> Path:
+    """A Spark home with the installed pyspark's programs and jars, but not its zip of pyspark.
+
+    Spark puts that zip before everything else that its Python processes import, and Python keeps no compiled
+    modules for a zip: each of the half dozen processes that a data source needs would compile pyspark anew.
+    """
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    home = scratch / "spark-home"
+    home.mkdir()
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(installed / name)
+    return home
