@@ -98,6 +98,11 @@ class PositionLostError(TransferError):
     """The target no longer knows the producer: what was written last must be found out anew, then go on."""
 
 
+class BrokenEndpointError(Exception):
+    """A task of an endpoint ended by a fault that nobody foresaw: nothing more can be moved, whatever the
+    partition. Whoever runs the transfer ends, aloud; a restart finds out what arrived."""
+
+
 class ClosedError(TransferError):
     """The partition or the endpoint was closed while a write was on its way."""
 

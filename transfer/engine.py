@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from protocol.types import TopicPartition
-from transfer.endpoint import BatchSink, BatchSource, Chunk, ClosedError, SourceFault, TransferError
+from transfer.endpoint import (
+    BatchSink,
+    BatchSource,
+    BrokenEndpointError,
+    Chunk,
+    ClosedError,
+    SourceFault,
+    TransferError,
+)
 from transfer.ledger import Copied
 
 
@@ -191,6 +199,9 @@ class Engine:
             task, size = lane.writes.popleft()
             self._release(lane, size)
             error = ClosedError("abandoned") if task.cancelled() else task.exception()
+            if isinstance(error, BrokenEndpointError):
+                self._broken = self._broken or error
+                self.stop()
             if lane.failed or failure is not None:
                 continue  # what stands behind a failed write is copied again, in order
             if error is None:

@@ -19,6 +19,7 @@ from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import FetchResponse
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import Chunk, SourceFault
+from transfer.kafka.duty import Broken, on_duty
 from transfer.kafka.positions import Reading, Trouble, answers, fetch_request, interpret
 
 _log = logging.getLogger("isthmus.transfer")
@@ -53,6 +54,7 @@ class BrokerFetcher:
         readings: Callable[[], list[Reading]],
         deliver: Callable[[list[Arrival]], Awaitable[None]],
         trouble: Callable[[Reading, Trouble], Awaitable[None]],
+        broken: Broken,
     ) -> None:
         self._dial = dial
         self._settings = settings
@@ -62,7 +64,7 @@ class BrokerFetcher:
         self._turn = 0
         self._wake = asyncio.Event()
         self._tasks = [
-            asyncio.create_task(self._run(f"fetch-{id(self):x}-{number}"))
+            on_duty(self._run(f"fetch-{id(self):x}-{number}"), broken)
             for number in range(settings.connections_per_broker)
         ]
 

@@ -16,6 +16,7 @@ from protocol.errors import ProtocolError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
 from protocol.types import TopicPartition
+from transfer.kafka.duty import Broken, on_duty
 from transfer.kafka.lane import Pending, ProduceLane
 
 _log = logging.getLogger("isthmus.transfer")
@@ -38,6 +39,7 @@ class BrokerSender:
         request_bytes: int,
         timeout_ms: int,
         topic_ids: Callable[[str], bytes],
+        broken: Broken,
     ) -> None:
         self._dial = dial
         self._answered = answered
@@ -49,7 +51,8 @@ class BrokerSender:
         self._ready: dict[ProduceLane, None] = {}
         self._wake = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
-        self._task = asyncio.create_task(self._run())
+        self._broken = broken
+        self._task = on_duty(self._run(), broken)
 
     def wake(self, lane: ProduceLane) -> None:
         """Says that `lane` may have a batch to send."""
@@ -84,7 +87,7 @@ class BrokerSender:
                     await asyncio.sleep(_DIAL_AGAIN_S)
                     continue
                 while sent := self._gather():
-                    task = asyncio.create_task(self._exchange(connection, sent))
+                    task = on_duty(self._exchange(connection, sent), self._broken)
                     self._requests.add(task)
                     task.add_done_callback(self._requests.discard)
         finally:

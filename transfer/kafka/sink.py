@@ -16,7 +16,8 @@ from protocol.client.connection import Connection
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.produce_response import PartitionProduceResponse
 from protocol.types import ZERO_UUID, TopicPartition
-from transfer.endpoint import Chunk, ClosedError, PositionLostError, RefusedError
+from transfer.endpoint import BrokenEndpointError, Chunk, ClosedError, PositionLostError, RefusedError
+from transfer.kafka.duty import on_duty
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
 from transfer.kafka.sender import BrokerSender, Sent
 from transfer.ledger import Copied, ProducerState
@@ -57,7 +58,8 @@ class KafkaSink:
         self._stale = asyncio.Event()
         self._producer: ProducerState | None = None
         self._producer_lock = asyncio.Lock()
-        self._keeper = asyncio.create_task(self._keep_leaders())
+        self._broken: BrokenEndpointError | None = None
+        self._keeper = on_duty(self._keep_leaders(), self._break)
 
     async def producer(self) -> ProducerState:
         """This sink's own producer id, at sequence 0; asked for once."""
@@ -95,6 +97,8 @@ class KafkaSink:
 
     async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
         """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it is not."""
+        if self._broken is not None:
+            raise self._broken
         # Nothing may be awaited before the batches stand in their lane: calls are made in order.
         lane = self._lanes.get(tp) or self._open(tp)
         outs, refusal = plan(chunk)
@@ -107,7 +111,12 @@ class KafkaSink:
         if refusal is not None:
             lane.block(ClosedError(f"{tp.topic}-{tp.partition}: an earlier batch was refused"))
         self._wake(lane)
-        copied = await ticket.done
+        try:
+            copied = await ticket.done
+        except ClosedError:
+            if self._broken is not None:
+                raise self._broken from None
+            raise
         if refusal is None:
             return copied
         error = RefusedError(chunk.tp, refusal.offset, refusal.reason)
@@ -123,6 +132,11 @@ class KafkaSink:
             self._keeper, *(sender.close() for sender in self._senders.values()), return_exceptions=True
         )
         self._senders.clear()
+
+    def _break(self, error: BrokenEndpointError) -> None:
+        self._broken = self._broken or error
+        for lane in self._lanes.values():
+            lane.abandon(ClosedError(str(error)))
 
     def _wake(self, lane: ProduceLane) -> None:
         sender = self._senders.get(lane.leader)
@@ -241,5 +255,6 @@ class KafkaSink:
                 request_bytes=self._settings.request_bytes,
                 timeout_ms=self._settings.timeout_ms,
                 topic_ids=lambda name: self._topic_ids.get(name, ZERO_UUID),
+                broken=self._break,
             )
         return sender

@@ -15,7 +15,8 @@ from protocol.client.connection import Connection
 from protocol.client.metadata import TopicMetadata
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition
-from transfer.endpoint import Chunk, FaultKind, SourceFault
+from transfer.endpoint import BrokenEndpointError, Chunk, FaultKind, SourceFault
+from transfer.kafka.duty import on_duty
 from transfer.kafka.fetcher import Arrival, BrokerFetcher, FetchSettings
 from transfer.kafka.positions import Reading, Trouble
 
@@ -37,7 +38,8 @@ class KafkaSource:
         self._stale = asyncio.Event()
         self._expected: dict[TopicPartition, tuple[bytes, int]] = {}
         self._suspects: dict[TopicPartition, float] = {}
-        self._keeper = asyncio.create_task(self._keep_leaders())
+        self._broken: BrokenEndpointError | None = None
+        self._keeper = on_duty(self._keep_leaders(), self._break)
 
     def expect(self, tp: TopicPartition, topic_id: bytes, epoch: int = -1) -> None:
         """Binds the next `open` of `tp` to a topic id, and to the leader epoch of the last batch before its
@@ -74,6 +76,8 @@ class KafkaSource:
     async def read(self) -> list[Chunk | SourceFault]:
         """Waits for chunks or faults of open partitions."""
         while True:
+            if self._broken is not None:
+                raise self._broken
             arrived = await self._arrived.get()
             current = [delivery for reading, delivery in arrived if not reading.closed]
             for reading, delivery in arrived:
@@ -93,6 +97,11 @@ class KafkaSource:
             self._keeper, *(fetcher.close() for fetcher in self._fetchers.values()), return_exceptions=True
         )
         self._fetchers.clear()
+
+    def _break(self, error: BrokenEndpointError) -> None:
+        self._broken = self._broken or error
+        if self._arrived.empty():
+            self._arrived.put_nowait([])  # ends the wait of `read`
 
     def _wake(self, leader: int) -> None:
         fetcher = self._fetchers.get(leader)
@@ -155,7 +164,7 @@ class KafkaSource:
                 return [reading for reading in self._readings.values() if reading.leader == node]
 
             fetcher = self._fetchers[node] = BrokerFetcher(
-                dial, self._settings, readings, self._arrived.put, self._trouble
+                dial, self._settings, readings, self._arrived.put, self._trouble, self._break
             )
         return fetcher
 

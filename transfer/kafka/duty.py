@@ -1,0 +1,29 @@
+"""Tasks that must not end by themselves: their fault becomes the fault of the whole endpoint.
+
+Without this a task that died of an unforeseen exception would leave its partitions standing still while
+everything else looks well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from transfer.endpoint import BrokenEndpointError
+
+Broken = Callable[[BrokenEndpointError], None]
+
+
+def on_duty(work: Coroutine[Any, Any, None], broken: Broken) -> asyncio.Task[None]:
+    """Runs `work` as a task that the caller owns; `broken` hears of any fault that ends it."""
+    task = asyncio.create_task(work)
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            error = BrokenEndpointError(f"an unforeseen fault: {fault!r}")
+            error.__cause__ = fault
+            broken(error)
+
+    task.add_done_callback(ended)
+    return task
