@@ -54,6 +54,11 @@ class Lane:
         start, end = self.source_range
         return sum(max(min(gap.end, end) - max(gap.start, start), 0) for gap in self.gaps)
 
+    @property
+    def gap_expired(self) -> int:
+        """Offsets of gaps outside the compared range: never copied, and gone at the source since."""
+        return sum(max(gap.end - gap.start, 0) for gap in self.gaps) - self.gap_offsets
+
 
 def with_ledger(
     number: int, target: TopicPartition, ledger: PartitionLedger, source_ends: Ends, target_ends: Ends

@@ -44,6 +44,8 @@ class Counts(_Model):
     gap_records: int = 0
     """Still readable at the source, but recorded as a gap by whoever copied."""
     gap_offsets: int = 0
+    gap_expired: int = 0
+    """Offsets recorded as gaps that the source has not either any more: lost to the copy for good."""
     compacted: int = 0
     """On compacted topics: on one side only, which compaction alone can explain."""
     pending_source: int = 0
@@ -103,7 +105,7 @@ class AuditResult(_Model):
     @property
     def clean(self) -> bool:
         counted = [kind for kind in DifferenceClass if kind not in self.tolerated]
-        gaps = self.totals.gap_records or self.totals.gap_offsets
+        gaps = self.totals.gap_records or self.totals.gap_offsets or self.totals.gap_expired
         return not (self.missing_topics or gaps or any(self.totals.of(kind) for kind in counted))
 
     @property

@@ -211,6 +211,7 @@ def _counts(settings: AuditSettings, lane: Lane, found: LaneTally, classified: C
         expired_target=lane.expired_target + numbers.pop("expired_target", 0),
         gap_records=found.gap_records,
         gap_offsets=lane.gap_offsets,
+        gap_expired=lane.gap_expired,
         pending_source=lane.pending_source + pending,
         pending_target=lane.pending_target,
         **numbers,

@@ -38,7 +38,7 @@ async def isthmus_json(arguments: list[str], log: Path, accepted: tuple[int, ...
             if process.returncode is None:
                 process.terminate()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), 5)
+                    await asyncio.wait_for(process.wait(), 20)  # Spark takes its time
             if process.returncode is None:
                 process.kill()
                 await process.wait()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,6 +53,8 @@ def audit(
             settings = _link_audit(topology, link, topic, by_content)
         else:
             settings = _backup_audit(topology, str(backup), backup_id, to, topic)
+        # Spark is a process of its own: a polite end must reach what stops it.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         result = run_audit(settings.model_copy(update={"tolerate": tuple(tolerate or ())}))
     except (AuditError, NotRunning) as error:
         fail(str(error))
@@ -102,6 +106,9 @@ def _show(result: AuditResult) -> None:
     totals = result.totals
     last = ("all", None, totals.compared, totals.lost, totals.duplicate, totals.corrupt, totals.reordered)
     print_table(columns, [*rows, last])
+    if totals.gap_offsets or totals.gap_expired:
+        now, expired = totals.gap_offsets, totals.gap_expired
+        say(f"gaps on record: {now} source offsets, and {expired} more that the source has lost since")
     for difference in result.differences:
         say(
             f"{difference.kind}: {difference.source_topic}-{difference.partition} offset "

@@ -55,6 +55,15 @@ class DemoRun:
                 found.append(line)
         return found
 
+    def descendants(self, word: str) -> list[int]:
+        """Of this run's process tree, with `word` in their command lines."""
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if word in " ".join(process.cmdline()):
+                    found.append(process.pid)
+        return found
+
     def pids(self, kind: str) -> list[int]:
         """Of processes of this run whose command line has `kind`, for example `broker --id 1`."""
         found = []

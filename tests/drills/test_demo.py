@@ -21,7 +21,7 @@ pytestmark = [
 QUICK = ("--rows", "40000", "--rate", "3000")
 ALL = "DEMO_ALL" in os.environ
 """Every phase is interrupted only on request: the default takes one early and one late."""
-PHASES = range(1, 9) if ALL else (random.Random(os.environ.get("DEMO_SEED")).randrange(1, 5), 6)
+PHASES = range(1, 9) if ALL else (random.Random(os.environ.get("DEMO_SEED")).randrange(1, 5), 5)
 PROCESSES = {
     "east-zookeeper": "east-zookeeper",
     "west-zookeeper": "west-zookeeper",
@@ -57,8 +57,11 @@ def test_every_promise_is_kept_twice_in_a_row(tmp_path: Path) -> None:
 def test_an_interruption_leaves_no_process_behind(tmp_path: Path, phase: int) -> None:
     with demo(tmp_path / "demo", "--rows", "3000", "--rate", "1500") as run:
         run.wait_for(f"[{phase}/8]")
+        until(lambda: phase != 5 or bool(run.descendants("pyspark")), 60)
+        family = psutil.Process(run.process.pid).children(recursive=True)
         os.kill(run.process.pid, signal.SIGINT)
         assert run.finish(60) == 130, run.output()
+        assert [process for process in family if process.is_running() and process.status() != "zombie"] == []
         assert "Traceback" not in run.output()
         until(lambda: run.left_behind() == [], 20)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from audit.lanes import Ends, Split, bundle, even_cuts, split_lane, with_ledger, without_ledger
 from audit.planning import make_plan
 from audit.positions import Positions
+from audit.result import AuditResult, Counts
 from audit.settings import AuditSettings, ByContent, ClusterSide, TopicPair
 from audit.sides import ClusterView, TopicView
 from protocol.client import LATEST, ListedOffset
@@ -71,6 +72,30 @@ def test_gaps_count_inside_the_compared_range_only() -> None:
     made = ledger(Run(0, 0, 50), Run(80, 50, 20), end=100, gaps=(Gap(50, 80, "retention passed"),))
     assert with_ledger(0, TP, made, Ends(0, 100), Ends(0, 70)).gap_offsets == 30
     assert with_ledger(0, TP, made, Ends(70, 100), Ends(0, 70)).gap_offsets == 10
+
+
+def test_a_gap_that_the_source_has_lost_too_is_still_a_gap() -> None:
+    made = ledger(Run(0, 0, 50), Run(80, 50, 20), end=100, gaps=(Gap(50, 80, "retention passed"),))
+    lane = with_ledger(0, TP, made, Ends(90, 100), Ends(0, 70))
+    assert (lane.gap_offsets, lane.gap_expired) == (0, 30)
+    assert not result_with(Counts(gap_expired=30)).clean
+    assert result_with(Counts()).clean
+
+
+def result_with(totals: Counts) -> AuditResult:
+    return AuditResult(
+        source="a",
+        target="b",
+        alignment="link",
+        totals=totals,
+        partitions=(),
+        differences=(),
+        incomplete=(),
+        missing_topics=(),
+        tolerated=(),
+        notes=(),
+        phases={},
+    )
 
 
 def test_splits_cover_both_ranges_once_with_their_runs() -> None:
