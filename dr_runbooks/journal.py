@@ -10,12 +10,15 @@ from typing import IO, Any, Self
 
 
 class Journal:
-    """Events are `run-started`, `step-started`, `step-ended`, `run-ended`, each with `at` (epoch seconds)."""
+    """Events are `run-started`, `step-started`, `step-ended`, `run-ended`, each with `at` (epoch seconds).
+
+    Never overwrites a journal: raises FileExistsError.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._file: IO[str] = path.open("w", encoding="utf-8")
+        self._file: IO[str] = path.open("x", encoding="utf-8")
 
     def write(self, event: str, at: float, **fields: Any) -> None:
         line = json.dumps({"event": event, "at": round(at, 3), **fields}, default=str, ensure_ascii=False)

@@ -14,6 +14,7 @@ from dr_runbooks.registry import NotYet, Result, probe
 from protocol.client import LATEST, ClusterClient
 from protocol.errors import KafkaError, ProtocolError
 from protocol.types import TopicPartition
+from replicator.drain import wait_drained
 from replicator.filters import TopicFilter
 from replicator.naming import Naming
 from replicator.progress import read_ledgers
@@ -76,24 +77,13 @@ async def _drained(context: Context, link: str) -> int:
     try:
         async with probe_client(context, source) as at_source, probe_client(context, target) as at_target:
             metadata = await at_source.metadata(None)
-            spots = [
-                TopicPartition(topic.name, index)
-                for topic in metadata.topics.values()
-                if wanted.refuses(topic.name) is None
-                for index in topic.partitions
-            ]
-            ends = await at_source.list_offsets(dict.fromkeys(spots, LATEST))
-            ledgers = await read_ledgers(at_target, link)
+            topics = [name for name in metadata.topics if wanted.refuses(name) is None]
+            found = await wait_drained(at_source, at_target, link, topics, timeout_s=0)
     except (ProtocolError, LedgerError) as error:
         raise NotYet(f"{link}: {error}") from None
-    left = {
-        tp: ends[tp].offset - (ledgers[tp].next_source_offset if tp in ledgers else 0)
-        for tp in spots
-        if ends[tp].offset > (ledgers[tp].next_source_offset if tp in ledgers else 0)
-    }
-    if left:
-        raise NotYet(f"{link}: {sum(left.values())} records to copy in {len(left)} partitions")
-    return sum(ends[tp].offset for tp in spots)
+    if not found.done:
+        raise NotYet(f"{link}: {sum(found.left.values())} records to copy in {len(found.left)} partitions")
+    return sum(found.ends.values())
 
 
 async def _ledgers(client: ClusterClient, link: str, topics: list[str]) -> Ledgers:

@@ -6,6 +6,7 @@ The YAML says what; the lower packages own their settings and check them again. 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
 from pydantic import SecretStr
 
@@ -77,13 +78,25 @@ def backup_settings(topology: Topology, runtime: Runtime, name: str, backup_id: 
 
 
 def restore_settings(
-    topology: Topology, runtime: Runtime, name: str, backup_id: str, cluster: str
+    topology: Topology,
+    runtime: Runtime,
+    name: str,
+    backup_id: str,
+    cluster: str,
+    *,
+    topics: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    prefix: str = "",
 ) -> RestoreSettings:
+    """Raises ValidationError (a ValueError) for a name that is none."""
     backup = topology.backups[name]
     return RestoreSettings(
         backup_id=backup_id,
         bootstrap=runtime.bootstrap_servers(topology, cluster),
         store=store_settings(topology, runtime, backup.store),
+        topics=tuple(topics),
+        rename=dict(rename or {}),
+        prefix=prefix,
     )
 
 

@@ -236,7 +236,7 @@ class Demo:
         assert self._supervisor is not None
         runbook = load_runbook(RUNBOOKS / f"{name}.yaml", parameters)
         context = Context(self._topology, self._supervisor.runtime, self._options.file)
-        with Journal(self._options.directory / f"{name}.jsonl") as journal:
+        with Journal(self._state / f"{name}.jsonl") as journal:
             outcome = await Engine(context, journal, report=self._say).run(runbook)
         if not outcome.passed:
             reasons = "; ".join(f"{step.name}: {step.error}" for step in outcome.steps if step.error)

@@ -45,7 +45,10 @@ def run(
     confirm(_plan(loaded), yes=yes)
     context = Context(opened, open_runtime(opened), topology.resolve())
     path = journal or Path("build/drill") / f"{runbook.stem}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
-    outcome = asyncio.run(_run(context, loaded, path))
+    try:
+        outcome = asyncio.run(_run(context, loaded, path))
+    except FileExistsError:
+        fail(f"{path} is the journal of another run: name a new file with --journal", USAGE)
     if as_json:
         print_json(_outcome(outcome))
     note(f"journal: {path}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
 from isthmus.commands.topics import pairs
 from isthmus.output import USAGE, fail, print_json, print_table, say
@@ -45,9 +46,20 @@ def restore(
     runtime = open_runtime(topology)
     store = store_settings(topology, runtime, declared.store)
     manifest = run_connectors(lambda: find_manifest(store, name, backup_id))
-    settings = restore_settings(topology, runtime, name, manifest.backup_id, to).model_copy(
-        update={"topics": tuple(topic or ()), "rename": pairs(rename or []), "prefix": prefix}
-    )
+    renamed = pairs(rename or [])
+    try:
+        settings = restore_settings(
+            topology,
+            runtime,
+            name,
+            manifest.backup_id,
+            to,
+            topics=topic or (),
+            rename=renamed,
+            prefix=prefix,
+        )
+    except ValidationError as error:
+        fail("; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors()), USAGE)
     with ProgressDisplay() as show:
         report = run_connectors(
             lambda: run(settings, lambda progress: show(progress.phase, progress.done, progress.total))

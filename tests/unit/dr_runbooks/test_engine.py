@@ -140,6 +140,14 @@ steps:
     assert any("there is no parameter 'nobody'" in message for _, message in found)
 
 
+def test_a_journal_is_never_overwritten(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.jsonl") as journal:
+        journal.write("run-started", 1.0)
+    with pytest.raises(FileExistsError):
+        Journal(tmp_path / "j.jsonl")
+    assert len(read_journal(tmp_path / "j.jsonl")) == 1
+
+
 def test_a_journal_cut_short_by_a_crash_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     with Journal(path) as journal:
