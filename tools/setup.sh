@@ -69,7 +69,9 @@ if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then exit 0; fi
 names=demo
 [[ $extras == demo ]] || names=demo,dev
 say "installing packages (the first time takes a few minutes; PySpark alone is over 400 MB)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$names]"
+"$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check \
+  --constraint constraints.txt --editable ".[$names]" |
+  { grep --line-buffered -E '^ *(Downloading|Installing collected)' || true; } | cut -c 1-100 >&2
 printf '%s\n' "$want" >"$stamp"
 if [[ $extras == dev ]]; then printf '%s\n' "$want" >"$venv/.installed-demo"; fi
 say "ready"
