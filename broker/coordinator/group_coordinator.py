@@ -21,6 +21,7 @@ from broker.coordinator.offset_store import OffsetStore
 from broker.coordinator.offsets_log import OFFSETS_TOPIC, OffsetsLog
 from broker.coordinator.runtime import Runtime
 from broker.coordinator.settings import GroupSettings
+from broker.coordinator.shards import Led
 from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -79,11 +80,15 @@ class GroupCoordinator:
 
     # -- membership ------------------------------------------------------------------------------------
 
-    async def join(self, group_id: str, call: JoinCall) -> Joined:
-        """Take a JoinGroup; returns when the round closes."""
+    def _led_for_member(self, group_id: str) -> Led:
+        # Commits and look-ups of the empty group are taken, as they were before groups had members.
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "a member needs a group id")
-        led = self._runtime.shards.of(group_id)
+        return self._runtime.shards.of(group_id)
+
+    async def join(self, group_id: str, call: JoinCall) -> Joined:
+        """Take a JoinGroup; returns when the round closes."""
+        led = self._led_for_member(group_id)
         if group_id not in led.shard.groups and call.member_id != NO_MEMBER:
             return Joined(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=call.member_id)
         is_new = group_id not in led.shard.groups
@@ -97,7 +102,7 @@ class GroupCoordinator:
 
     async def sync(self, group_id: str, call: SyncCall) -> Synced:
         """Take a SyncGroup; returns when the assignment is known."""
-        led = self._runtime.shards.of(group_id)
+        led = self._led_for_member(group_id)
         group = led.shard.groups.get(group_id)
         if group is None:
             return Synced(error=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -108,14 +113,14 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Keep a member alive."""
-        group = self._runtime.shards.of(group_id).shard.groups.get(group_id)
+        group = self._led_for_member(group_id).shard.groups.get(group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return departing.heartbeat(group, member_id, instance_id, generation, self._runtime.now())
 
     def leave(self, group_id: str, leavings: Sequence[Leaving]) -> list[ErrorCode]:
         """Remove members; one error for each of `leavings`."""
-        led = self._runtime.shards.of(group_id)
+        led = self._led_for_member(group_id)
         group = led.shard.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leavings)

@@ -34,6 +34,9 @@ class GroupClient:
         self.member_id = ""
         self.generation = -1
         self.metadata = SUBSCRIBED_TO_T
+        self.protocol_type = "consumer"
+        #: What it offers; None stands for `range` with `metadata`.
+        self.protocols: list[tuple[str, bytes]] | None = None
         self.session_ms = 6_000
         self.rebalance_ms = 10_000
 
@@ -46,8 +49,11 @@ class GroupClient:
                 rebalance_timeout_ms=self.rebalance_ms if version else -1,
                 member_id=self.member_id,
                 group_instance_id=self.instance,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequestProtocol(name="range", metadata=self.metadata)],
+                protocol_type=self.protocol_type,
+                protocols=[
+                    JoinGroupRequestProtocol(name=name, metadata=metadata)
+                    for name, metadata in self.protocols or [("range", self.metadata)]
+                ],
             ),
             version,
         )
@@ -69,7 +75,7 @@ class GroupClient:
                 generation_id=self.generation,
                 member_id=self.member_id,
                 group_instance_id=self.instance,
-                protocol_type="consumer" if version >= 5 else None,
+                protocol_type=self.protocol_type if version >= 5 else None,
                 protocol_name="range" if version >= 5 else None,
                 assignments=[
                     SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)

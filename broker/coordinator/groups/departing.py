@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from broker.coordinator.groups.events import NO_MEMBER, Joined, Leaving, Synced
 from broker.coordinator.groups.group import Group
 from broker.coordinator.groups.limits import Timer
-from broker.coordinator.groups.rebalance import membership_changed
+from broker.coordinator.groups.rebalance import maybe_complete_join, membership_changed
 from broker.coordinator.groups.states import GroupState
 from broker.coordinator.instant import Instant
 from protocol.errors import ErrorCode
@@ -60,7 +60,7 @@ def on_session_deadline(group: Group, member_id: str, now: Instant) -> bool:
     """A session has ended, or a given-out id was not used in time; say whether a member was removed."""
     if member_id in group.pending:
         group.remove(member_id)
-        _member_gone(group, now)
+        maybe_complete_join(group, now)  # a stable group never counted on it
         return False
     member = group.members.get(member_id)
     if member is None:

@@ -3,7 +3,8 @@
 - A group that does not exist is described as `Dead` without an error, as in Kafka before DescribeGroups v6.
 - Members' metadata is shown for stable groups only: before that no protocol has been agreed on.
 - ListGroups is incomplete, and says so by COORDINATOR_LOAD_IN_PROGRESS, while a partition is being read.
-- ListGroups v4 filters by state, in any case of letters (KIP-518).
+- ListGroups v4 filters by state (KIP-518), v5 by type too (KIP-848), both in any case of letters. All groups
+  here are of the type `classic`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from protocol.messages.list_groups_response import ListedGroup, ListGroupsRespon
 
 # Read, delete, describe as bits of AclOperation: everything is allowed until there are ACLs.
 _GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+_CLASSIC = "classic"
 
 
 @handles(DescribeGroupsRequest, min=0, max=5)
@@ -65,11 +67,12 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     )
 
 
-@handles(ListGroupsRequest, min=0, max=4)
+@handles(ListGroupsRequest, min=0, max=5)
 def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     coordinator = context.broker.groups
-    wanted = {state.lower() for state in request.states_filter}
-    groups: list[Group] = coordinator.all_groups()
+    wanted = {state.strip().lower() for state in request.states_filter}
+    types = {each.strip().lower() for each in request.types_filter}
+    groups: list[Group] = [] if types and _CLASSIC not in types else coordinator.all_groups()
     return ListGroupsResponse(
         error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if coordinator.is_loading else ErrorCode.NONE,
         groups=[
@@ -77,6 +80,7 @@ def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGrou
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
                 group_state=group.state.value,
+                group_type=_CLASSIC,
             )
             for group in groups
             if not wanted or group.state.value.lower() in wanted

@@ -5,6 +5,7 @@
 - JoinGroup v0 must stay advertised: librdkafka before 2.11 reads it as a sign of balanced consumers.
 - While the coordinator loads, Heartbeat is answered with success and SyncGroup with REBALANCE_IN_PROGRESS:
   older clients do not expect 14 there (as Kafka does).
+- SyncGroup v5 must name the protocol and its type (INCONSISTENT_GROUP_PROTOCOL, KIP-559).
 - LeaveGroup before v3 names one member; its error is the answer's.
 """
 
@@ -27,6 +28,7 @@ _MEMBER_ID_FIRST_FROM = 4
 _PROTOCOL_MAY_BE_NULL_FROM = 7
 _SKIP_ASSIGNMENT_FROM = 9
 _SEVERAL_LEAVE_FROM = 3
+_SYNC_NAMES_PROTOCOL_FROM = 5  # KIP-559
 
 
 @handles(JoinGroupRequest, min=0, max=9, abandoned_on_close=True)
@@ -70,6 +72,11 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
 
 @handles(SyncGroupRequest, min=0, max=5, abandoned_on_close=True)
 async def sync_group(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    if context.api_version >= _SYNC_NAMES_PROTOCOL_FROM and None in (
+        request.protocol_type,
+        request.protocol_name,
+    ):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     call = SyncCall(
         member_id=request.member_id,
         instance_id=request.group_instance_id,

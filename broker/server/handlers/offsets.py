@@ -1,7 +1,8 @@
 """OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): positions of groups.
 
-- A commit is checked topic by topic: an unknown topic (3) or too long a text (12) fails alone, an error of
-  the group fails all. OffsetCommit v2-4 may carry a retention time, which becomes the offset's own expiry.
+- A commit is checked partition by partition: one that does not exist (3) or too long a text (12) fails alone,
+  an error of the group fails all. OffsetCommit v2-4 may carry a retention time, which becomes the offset's own
+  expiry.
 - "No offset" is -1 without an error, and only ever said by a coordinator that has read its log to the end.
   An error of the group is repeated on every asked partition.
 - OffsetFetch v2+ with null topics asks for all positions; v8 asks for several groups (KIP-709). No position
@@ -59,9 +60,9 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     refused: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
-        known = context.broker.metadata.topic(topic.name) is not None
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
+            known = context.broker.metadata.partition(*partition) is not None
             error = _refusal(known, each, offsets.metadata_max)
             if error is not ErrorCode.NONE:
                 refused[partition] = error
@@ -91,8 +92,8 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     )
 
 
-def _refusal(topic_known: bool, each: OffsetCommitRequestPartition, metadata_max: int) -> ErrorCode:
-    if not topic_known:
+def _refusal(known: bool, each: OffsetCommitRequestPartition, metadata_max: int) -> ErrorCode:
+    if not known:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if len(each.committed_metadata or "") > metadata_max:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -214,22 +215,22 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
     coordinator = context.broker.groups
     try:
         group: Group | None = coordinator.find(request.group_id)
-        refusal = _deletion_refusal(group)
+        refusal = _deletion_refusal(request.group_id, group)
         if group is None or refusal is not ErrorCode.NONE:
             return OffsetDeleteResponse(error_code=refusal)
-        codes: dict[str, ErrorCode] = {}
-        for topic in request.topics:
-            if context.broker.metadata.topic(topic.name) is None:
-                codes[topic.name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif group.members and group.may_read(topic.name):
-                codes[topic.name] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        partitions = [
+        asked = [
             TopicPartition(topic.name, each.partition_index)
             for topic in request.topics
-            if topic.name not in codes
             for each in topic.partitions
         ]
-        code = await coordinator.offsets.delete(request.group_id, partitions)
+        refused: dict[TopicPartition, ErrorCode] = {}
+        for partition in asked:
+            if context.broker.metadata.partition(*partition) is None:
+                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif group.members and group.may_read(partition.topic):
+                refused[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        accepted = [partition for partition in asked if partition not in refused]
+        code = await coordinator.offsets.delete(request.group_id, accepted)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     if code is not ErrorCode.NONE:
@@ -241,7 +242,9 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=codes.get(topic.name, ErrorCode.NONE),
+                        error_code=refused.get(
+                            TopicPartition(topic.name, each.partition_index), ErrorCode.NONE
+                        ),
                     )
                     for each in topic.partitions
                 ],
@@ -251,7 +254,9 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
     )
 
 
-def _deletion_refusal(group: Group | None) -> ErrorCode:
+def _deletion_refusal(group_id: str, group: Group | None) -> ErrorCode:
+    if not group_id:
+        return ErrorCode.INVALID_GROUP_ID
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:

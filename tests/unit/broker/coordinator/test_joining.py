@@ -218,3 +218,15 @@ def test_a_new_member_whose_client_is_gone_does_not_hold_a_round_for_ever() -> N
     room.advance(300_000)
     assert ghost.joined.error is E.UNKNOWN_MEMBER_ID
     assert room.join(a, session=1_000_000).joined.generation == 2
+
+
+def test_an_id_that_is_never_used_does_not_disturb_a_stable_group() -> None:
+    room = GroupRoom()
+    (member,) = room.stable("a")
+    room.new_id(session=2_000)
+    generation = room.group.generation
+    for _ in range(8):
+        room.advance(500)
+        assert room.beat(member) is ErrorCode.NONE
+    assert not room.group.pending
+    assert room.group.generation == generation
