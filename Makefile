@@ -35,9 +35,9 @@ bench: ## broker, link and log figures, beside Apache Kafka where it can be had
 	@tools/setup.sh dev
 	$(PY) -m bench
 
-interop: ## clients and tools that nobody here wrote
+interop: ## suites, clients and tools that nobody here wrote; SUITES="librdkafka …" for some
 	@tools/setup.sh dev
-	$(PY) -m pytest -m interop $(PYTEST_ARGS)
+	$(PY) -m tests.interop $(SUITES)
 
 clean: ## remove what was built (not the virtual environment)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

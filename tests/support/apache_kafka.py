@@ -17,7 +17,8 @@ import pytest
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def _script() -> Path:
+def kafka_script() -> Path:
+    """`kafka.sh`, or a skip that says what is missing."""
     script = Path(os.environ.get("ISTHMUS_INTEROP", _ROOT.parent / "shared" / "interop")) / "kafka.sh"
     if not script.is_file():
         pytest.skip(f"no {script}: set ISTHMUS_INTEROP to the folder that has kafka.sh")
@@ -39,7 +40,7 @@ def _free_ports() -> tuple[int, int]:
 @contextmanager
 def apache_kafka(name: str, *settings: str) -> Iterator[str]:
     """Bootstrap address of a fresh single broker (`settings`: `key=value`). Removed at the end."""
-    script = _script()
+    script = kafka_script()
     port, controller_port = _free_ports()
     name = f"{name}-{os.getpid()}-{port}"
     environment = {
@@ -63,7 +64,7 @@ def apache_kafka(name: str, *settings: str) -> Iterator[str]:
 def kafka_tool(*arguments: str, text: str | None = None, timeout: float = 90) -> str:
     """Output of one of Kafka's tools, given by class name."""
     done = subprocess.run(
-        [str(_script()), "tool", *arguments],
+        [str(kafka_script()), "tool", *arguments],
         input=text,
         capture_output=True,
         text=True,
