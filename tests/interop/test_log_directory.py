@@ -19,7 +19,7 @@ from broker.log import Log, LogConfig, Origin
 from broker.log.checkpoints import read_meta_properties, read_offsets, read_topic_id
 from protocol.records import Codec
 from protocol.types import TopicPartition
-from tests.support.apache_kafka import _free_ports, _script
+from tests.support.apache_kafka import _free_ports, kafka_script
 from tests.support.batches import T0, batch, marker, records_of
 from tests.support.clock import VirtualClock
 
@@ -38,7 +38,7 @@ def dump(directory: Path, *options: str, kinds: tuple[str, ...] = ("log", "index
     """What the tool prints. It complains on its standard error, and ends with 0 all the same."""
     files = sorted(str(path) for kind in kinds for path in directory.glob(f"*.{kind}"))
     done = subprocess.run(
-        [str(_script()), "tool", DUMP, "--files", ",".join(files), *options],
+        [str(kafka_script()), "tool", DUMP, "--files", ",".join(files), *options],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -121,7 +121,7 @@ class Kafka:
 
     def run(self, verb: str, *arguments: str) -> None:
         subprocess.run(
-            [str(_script()), verb, self._name, *arguments],
+            [str(kafka_script()), verb, self._name, *arguments],
             env=self._environment, check=True, stdout=subprocess.DEVNULL, timeout=150,
         )  # fmt: skip
 
