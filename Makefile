@@ -2,6 +2,8 @@
 BIN := .venv/bin
 PY := $(BIN)/python
 PYTEST_ARGS ?=
+# Tests wait more than they compute: two files at a time. WORKERS=0 runs them one by one in one process.
+WORKERS ?= 2
 
 .PHONY: help demo test lint fmt bench interop setup clean
 
@@ -17,7 +19,7 @@ demo: ## lose a datacenter, fail over, audit, back up, restore: about 3 minutes
 
 test: ## all tests (random order, warnings are errors)
 	@tools/setup.sh dev
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 lint: ## ruff, mypy strict, import contracts
 	@tools/setup.sh dev
