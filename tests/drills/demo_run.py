@@ -23,6 +23,7 @@ class DemoRun:
         self.directory = directory
         self.log = directory.with_suffix(".log")
         with self.log.open("ab") as output:
+            self.begin = output.tell()
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "isthmus", "demo", "--directory", str(directory), *arguments],
                 cwd=REPOSITORY,
@@ -33,7 +34,8 @@ class DemoRun:
             )
 
     def output(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
+        """What was printed since this run began (runs in one directory share the file)."""
+        return self.log.read_bytes()[self.begin :].decode(errors="replace")
 
     def wait_for(self, text: str, bound_s: float = 120) -> None:
         until(lambda: text in self.output() or self.process.poll() is not None, bound_s)

@@ -20,7 +20,7 @@ pytestmark = [
 
 QUICK = ("--rows", "40000", "--rate", "3000")
 ALL = "DEMO_ALL" in os.environ
-"""Every phase and every kind of process only on request: the default draws one, and pytest-randomly's seed repeats it."""
+"""Every phase and every process only on request: the default draws one; pytest-randomly's seed repeats it."""
 PROCESSES = {
     "east-zookeeper": "east-zookeeper",
     "west-zookeeper": "west-zookeeper",
