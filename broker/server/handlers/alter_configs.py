@@ -84,6 +84,8 @@ def _replace(wanted: dict[str, str]) -> Edit:
 
 async def _change(broker: Broker, kind: int, name: str, edit: Edit, validate_only: bool) -> None:
     if kind == TOPIC:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no default resource: name a topic")
         check_topic(broker, name)
         await broker.topics.change_configs(name, edit, validate_only=validate_only)
     elif kind == BROKER:

@@ -26,7 +26,6 @@ def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="this is a broker's address: ask for brokers",
-            endpoint_type=request.endpoint_type,
         )
     cache, listener = context.broker.metadata, context.connection.listener
     response = DescribeClusterResponse(
