@@ -54,5 +54,10 @@ class LogConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def longest_segment_ms(self) -> int:
+        """Age at which a segment is closed: only closed ones are compacted, in time for its lag (KIP-354)."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from broker.log import checkpoints, scan, snapshots
 from broker.log.checkpoints import CheckpointDamaged
+from broker.log.cleaner import swap
 from broker.log.config import LogConfig
 from broker.log.errors import CorruptLog
 from broker.log.files import remove_files
@@ -95,9 +96,11 @@ def _find_segments(directory: str, config: LogConfig, now_ms: int) -> list[Segme
     sizes: dict[int, int] = {}
     beside: list[tuple[int, str]] = []
     leftovers: list[str] = []
+    swaps = False
     with os.scandir(directory) as entries:
         for entry in entries:
             stem, _, kind = entry.name.partition(".")
+            swaps = swaps or entry.name.endswith(swap.SWAP)
             if entry.name.endswith((".deleted", ".cleaned", ".tmp")):
                 leftovers.append(entry.path)
             elif len(stem) == 20 and stem.isdigit() and kind in _OF_SEGMENT:
@@ -105,6 +108,9 @@ def _find_segments(directory: str, config: LogConfig, now_ms: int) -> list[Segme
                     sizes[int(stem)] = entry.stat().st_size
                 else:
                     beside.append((int(stem), entry.path))
+    if swaps:
+        swap.finish(directory, config)
+        return _find_segments(directory, config, now_ms)
     leftovers += [path for base, path in beside if base not in sizes]
     remove_files(leftovers)
     return [

@@ -232,6 +232,15 @@ class ProducerStates:
             del self._producers[producer_id]
         return len(old)
 
+    def last_data_offsets(self) -> dict[int, tuple[int, int]]:
+        """Epoch and last offset of data (-1: only a marker of this epoch) of each producer: compaction keeps
+        those batches, because they hold the last sequence.
+        """
+        return {
+            p.producer_id: (p.epoch, p.batches[-1].last_offset if p.batches else -1)
+            for p in self._producers.values()
+        }
+
     # --- snapshots
 
     def clear(self) -> None:

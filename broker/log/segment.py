@@ -6,9 +6,10 @@ Appends happen on one thread; `find`, `read` and `save_indexes` may run beside t
 only look below `size`, which grows after the bytes are there.
 """
 
+import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -33,14 +34,16 @@ class Segment:
     __slots__ = (
         "_boundaries", "_file", "_offset_index", "_saving", "_time_index", "_used", "base_offset",
         "bytes_since_index", "created_ms", "directory", "first_timestamp", "index_bytes", "index_interval",
-        "indexes_full", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
+        "indexes_full", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size", "suffix",
     )  # fmt: skip
 
     def __init__(
-        self, directory: str, base_offset: int, *, size: int, config: LogConfig, now_ms: int
+        self, directory: str, base_offset: int, *, size: int, config: LogConfig, now_ms: int, suffix: str = ""
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
+        self.suffix = suffix
+        """What follows the ordinary names of its files: `.cleaned` while written, `.deleted` at the end."""
         self.size = size
         self.index_interval = config.index_interval_bytes
         self.index_bytes = config.segment_index_bytes
@@ -62,9 +65,11 @@ class Segment:
         """Offset -> position of batches where recent reads ended, so that the next one needs no search."""
 
     @classmethod
-    def create(cls, directory: str, base_offset: int, config: LogConfig, now_ms: int) -> "Segment":
+    def create(
+        cls, directory: str, base_offset: int, config: LogConfig, now_ms: int, *, suffix: str = ""
+    ) -> "Segment":
         """A new, empty segment. Raises OSError, also when there is one with this base offset."""
-        segment = cls(directory, base_offset, size=0, config=config, now_ms=now_ms)
+        segment = cls(directory, base_offset, size=0, config=config, now_ms=now_ms, suffix=suffix)
         segment._file = OpenFile(segment.path("log"), create=True)
         segment._offset_index = OffsetIndex(base_offset)
         segment._time_index = TimeIndex(base_offset)
@@ -72,13 +77,33 @@ class Segment:
         return segment
 
     def path(self, kind: str) -> str:
-        return f"{self.directory}/{self.base_offset:020d}.{kind}"
+        return f"{self.directory}/{self.base_offset:020d}.{kind}{self.suffix}"
+
+    def retire(self, kinds: Sequence[str], suffix: str) -> list[str]:
+        """Rename the files, so that others may take their names; returns the new paths.
+
+        Who reads the segment in a thread goes on with the renamed ones.
+        """
+        before = {kind: self.path(kind) for kind in kinds}
+        self.suffix = suffix
+        renamed = []
+        for kind, path in before.items():
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, self.path(kind))
+                renamed.append(self.path(kind))
+        return renamed
 
     @property
     def file(self) -> OpenFile:
-        if self._file is None:
-            self._file = OpenFile(self.path("log"))
-        return self._file
+        file = self._file
+        while file is None:
+            suffix = self.suffix
+            file = OpenFile(self.path("log"))
+            if suffix == self.suffix:
+                self._file = file
+            else:  # retired in between: this may be the file that took its name
+                file = None
+        return file
 
     def release(self) -> None:
         """Let go of the descriptor and the loaded indexes; the next use brings them back."""
@@ -181,6 +206,15 @@ class Segment:
         except FileNotFoundError:
             return self.created_ms
 
+    @property
+    def earliest_timestamp(self) -> int:
+        """Largest timestamp of the first batch, -1 without one: since when its records have been waiting."""
+        if self.first_timestamp == NO_TIMESTAMP and self.size:
+            first = next(scan.headers(self.file, 0, self.size), None)
+            if first is not None:
+                self.first_timestamp = first[1].max_timestamp
+        return self.first_timestamp
+
     # --- writing
 
     def has_room(self, size: int, timestamp: int, last_offset: int, now_ms: int, config: LogConfig) -> bool:
@@ -194,7 +228,7 @@ class Segment:
         return (
             self.size + size <= config.segment_bytes
             and (timestamp - first if first >= 0 else now_ms - self.created_ms)
-            <= config.segment_ms - self.jitter_ms
+            <= config.longest_segment_ms - self.jitter_ms
             and not self.indexes_full
         )
 

@@ -6,10 +6,8 @@ large file is slow; who reads one meanwhile keeps it open. Does not know about p
 see which offset.
 """
 
-import contextlib
-import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from broker.log.config import LogConfig
 from broker.log.files import remove_files
@@ -47,8 +45,14 @@ class SegmentList:
         return self._bases[at] if at < len(self._bases) else log_end
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The segment that covers `offset` and all behind it."""
-        return self.items[max(0, bisect_right(self._bases, offset) - 1) :]
+        """The segment that covers `offset` and all behind it. May run in a thread."""
+        items = self.items
+        at = max(0, bisect_right(self._bases, offset) - 1)
+        behind = items[at + 1].base_offset if at + 1 < len(items) else offset + 1
+        if at >= len(items) or (at and items[at].base_offset > offset) or behind <= offset:
+            # Segments went or were merged between the two looks.
+            at = max(0, bisect_right([segment.base_offset for segment in items], offset) - 1)
+        return items[at:]
 
     def read(
         self,
@@ -136,12 +140,25 @@ class SegmentList:
         self._bases = []
         self.add(base_offset, config, now_ms)
 
+    def replace(self, old: Sequence[Segment], new: Segment, due_ms: int, put: Callable[[], None]) -> None:
+        """Let `new` stand for the neighbours `old`; `put` gives it its names once theirs are free.
+
+        The files of `old` go at `due_ms`.
+        """
+        at, condemned = self.items.index(old[0]), self._condemned
+        self._condemned = list(condemned)
+        try:
+            for segment in old:
+                self._condemn(segment, due_ms)
+            put()
+        except OSError:
+            self._condemned = condemned  # what was renamed is still in use
+            raise
+        self.items = [*self.items[:at], new, *self.items[at + len(old) :]]
+        self._bases = [segment.base_offset for segment in self.items]
+
     def _condemn(self, segment: Segment, due_ms: int) -> None:
-        for kind in _KINDS:
-            path = segment.path(kind)
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(path, path + ".deleted")
-                self._condemned.append((due_ms, path + ".deleted"))
+        self._condemned += [(due_ms, path) for path in segment.retire(_KINDS, ".deleted")]
 
     def sweep(self, now_ms: int) -> int:
         """Unlink what is due; returns how many files went. Slow with large files: call it from a thread."""

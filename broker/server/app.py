@@ -22,7 +22,9 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.producer_ids import Block, ProducerIds
 from broker.coordinator.settings import GroupSettings
 from broker.log import LogManager
+from broker.log.cleaner.log_cleaner import LogCleaner
 from broker.replication import ReplicaManager
+from broker.server.cleaner_metrics import add_cleaner_metrics
 from broker.server.connection_limits import per_address
 from broker.server.damage import Damage
 from broker.server.dispatch import Dispatcher
@@ -78,7 +80,9 @@ class Broker:
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
         self._disk_keeper = ThreadPoolExecutor(1, thread_name_prefix="disk-keeper")
         self._periodic = PeriodicTasks()
+        self.cleaner = LogCleaner(logs, clock, lambda: self.config)
         add_part_metrics(self)
+        add_cleaner_metrics(self.metrics, self.cleaner.statistics)
 
     async def listen(self) -> dict[str, int]:
         """Open all listeners; returns the bound port of each. Raises ConfigError, OSError.
@@ -87,6 +91,7 @@ class Broker:
         """
         self.groups.start()
         self._start_periodic()
+        self.cleaner.start()
         return {endpoint.name: await self._open(endpoint) for endpoint in self.config.endpoints}
 
     async def stop(self, broker_epoch: int = -1) -> None:
@@ -97,6 +102,7 @@ class Broker:
         for listener in self.listeners.values():
             await listener.close()
         await self._periodic.stop()
+        await self.cleaner.stop()
         await self.groups.close()
         for executor in (self.disk_readers, self._disk_keeper):
             await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
