@@ -15,7 +15,7 @@ from broker.server.context import ConnectionInfo, RequestContext
 from broker.server.edge import CloseConnectionError, Pending, Segments
 from broker.server.handlers.api_versions import unsupported_version
 from broker.server.registry import Entry, Registry
-from protocol.codec import decode, decode_from
+from protocol.codec import decode_from
 from protocol.errors import DecodeError
 from protocol.frames import decode_request_header, encode_response
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("isthmus.broker")
 
 API_VERSIONS = 18
-METADATA = 3
 
 
 class Dispatcher:
@@ -52,11 +51,9 @@ class Dispatcher:
             # KIP-511: parse nothing past the header and answer in a version 0 body.
             return encode_response(unsupported_version(self._registry), 0, header.correlation_id)
         try:
-            if key == METADATA:
-                # librdkafka 2.16 leaves 3 bytes over in "all topics" of v9+; Kafka never looks at them.
-                request, _ = decode_from(entry.request, version, frame, position)
-            else:
-                request = decode(entry.request, version, frame, position)
+            # What is left over is not looked at, as in Kafka: librdkafka leaves 3 bytes in "all topics" of
+            # Metadata v9+, librdkafka 2.0 leaves one in ListGroups v4.
+            request, _ = decode_from(entry.request, version, frame, position)
         except DecodeError as error:
             raise CloseConnectionError(f"{entry.name} v{version} request does not decode: {error}") from error
         self.requests[key] = self.requests.get(key, 0) + 1

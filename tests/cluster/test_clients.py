@@ -135,6 +135,7 @@ def test_kafka_python(broker: BrokerProcess, topic: str) -> None:
         group_id=topic,
         auto_offset_reset="earliest",
         consumer_timeout_ms=BOUND_S * 1000,
+        metadata_max_age_ms=1000,  # a subscription may be forgotten: see test_groups.py
     )
     found = list(itertools.islice(consumer, COUNT))
     consumer.close()

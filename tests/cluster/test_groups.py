@@ -199,6 +199,9 @@ def test_kafka_python(broker: BrokerProcess, name: str) -> None:
             group_id=name,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=300,
+            # It forgets that it wants the topic's partitions when an older Metadata answer comes in between
+            # (its ClusterMetadata.set_topics says so), and asks again only when its metadata is old.
+            metadata_max_age_ms=1000,
         )
         while not stop.is_set():
             for rows in consumer.poll(timeout_ms=100).values():

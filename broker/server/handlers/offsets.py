@@ -1,8 +1,8 @@
 """OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): positions of groups.
 
-- A commit is checked partition by partition: one that does not exist (3) or too long a text (12) fails alone,
-  an error of the group fails all. OffsetCommit v2-4 may carry a retention time, which becomes the offset's own
-  expiry.
+- A commit is checked partition by partition: one that does not exist (3) or too long a text (12) fails alone;
+  an error of the group fails all. OffsetCommit v2-4 may carry a retention time, which becomes the offset's
+  own expiry.
 - "No offset" is -1 without an error, and only ever said by a coordinator that has read its log to the end.
   An error of the group is repeated on every asked partition.
 - OffsetFetch v2+ with null topics asks for all positions; v8 asks for several groups (KIP-709). No position
