@@ -1,0 +1,116 @@
+"""librdkafka's own broker tests against one of our brokers (README.md says how to run one by hand).
+
+Some test numbers run at a time, since most wait; what fails runs again alone, as some tests measure time.
+Quick mode (-Q) is left out: many tests would pass without sending a request.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.interop.librdkafka.build import LIBRDKAFKA_VERSION, test_folder
+from tests.interop.librdkafka.runner import Job, Runner
+from tests.interop.suite import Options, Result, main
+from tests.support.apache_kafka import kafka_script
+
+SCENARIOS = {
+    "default": {"num.partitions": "4", "auto.create.topics.enable": "true"},
+    "noautocreate": {"num.partitions": "4", "auto.create.topics.enable": "false"},
+}
+"""Broker settings by librdkafka's name of a test scenario."""
+PARTS = {
+    "0081_admin": (
+        "unclean_destroy", "CreateTopics", "DeleteTopics", "CreatePartitions", "CreateAcls", "DescribeAcls",
+        "DeleteAcls", "AlterConfigs", "IncrementalAlterConfigs", "DescribeConfigs", "DeleteRecords",
+        "ListConsumerGroups", "DescribeConsumerGroups", "DescribeTopics", "DescribeCluster", "DeleteGroups",
+        "DeleteConsumerGroupOffsets", "ListOffsets", "AlterConsumerGroupOffsets", "ListConsumerGroupOffsets",
+        "UserScramCredentials",
+    ),
+}  # fmt: skip
+"""Tests that stop at their first failure and are run in parts, called TEST:PART."""
+_LIMIT_S = 420.0
+_AT_A_TIME = 3
+_TOPICS_TOOL = "org.apache.kafka.tools.TopicCommand"
+_ENTRY = re.compile(r"_TEST\(\s*(\d{4}\w*)\s*,(.*?)(?=_TEST\(|\};)", re.S)
+
+OUT_OF_SCOPE = {
+    "0092": "message format 1, which Kafka 4 does not have either",
+    "0097": "TLS",
+    "0101": "three brokers in three racks",
+    "0115": "ACLs",
+    "0119": "ACLs",
+    "0126": "SASL",
+    "0135": "SASL",
+    "0139": "librdkafka's mock cluster, no broker",
+    "0142": "SASL",
+    "0150": "librdkafka's mock cluster, no broker",
+}
+SHARE_GROUPS = range(155, 200)
+
+
+def broker_tests(source: Path) -> dict[str, Job]:
+    """Tests that need a broker and are within our scope, from the runner's own table, and what runs each."""
+    table = source.read_text().partition("struct test tests[]")[2]
+    found: dict[str, Job] = {}
+    for name, flags in _ENTRY.findall(table):
+        number = name[:4]
+        elsewhere = re.search(r"TEST_F_(LOCAL|MANUAL|SOCKEM|KNOWN_ISSUE)\b", flags) or number == "0000"
+        if elsewhere or number in OUT_OF_SCOPE or int(number) in SHARE_GROUPS:
+            continue
+        scenario = "noautocreate" if '"noautocreate"' in flags else "default"
+        if name in PARTS:
+            found |= {f"{name}:{part}": Job(number, scenario, part) for part in PARTS[name]}
+        else:
+            found[name] = Job(number, scenario)
+    return found
+
+
+def kafka_tools(scratch: Path) -> dict[str, str]:
+    """KAFKA_PATH with the one tool that tests call; empty where Apache Kafka's tools cannot be had."""
+    try:
+        script = kafka_script()
+    except pytest.skip.Exception:
+        return {}
+    tool = scratch / "kafka" / "bin" / "kafka-topics.sh"
+    tool.parent.mkdir(parents=True, exist_ok=True)
+    tool.write_text(f'#!/bin/sh\nexec "{script}" tool {_TOPICS_TOOL} "$@"\n')
+    tool.chmod(0o755)
+    return {"KAFKA_PATH": str(tool.parents[1])}
+
+
+def tests(options: Options) -> Iterator[Result]:
+    folder = test_folder()
+    every = broker_tests(folder / "test.c")
+    chosen = options.chosen(every)
+    for scenario, settings in SCENARIOS.items():
+        jobs: dict[Job, list[str]] = {}
+        for name in chosen:
+            if every[name].scenario == scenario:
+                jobs.setdefault(every[name], []).append(name)
+        if jobs:
+            with options.broker(settings) as bootstrap:
+                tools = kafka_tools(options.scratch)
+                yield from _all(Runner(folder, bootstrap, options.scratch, tools, _LIMIT_S), jobs)
+
+
+def _all(runner: Runner, jobs: dict[Job, list[str]]) -> Iterator[Result]:
+    again = []
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        running = {pool.submit(runner.run, job, names): job for job, names in jobs.items()}
+        for future in as_completed(running):
+            if any(result.status == "failed" for result in future.result()):
+                again.append(running[future])
+            else:
+                yield from future.result()
+    for job in again:
+        for result in runner.run(job, jobs[job]):
+            yield replace(result, note=f"second try. {result.note}".strip())
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(__file__).parent, tests, LIBRDKAFKA_VERSION))

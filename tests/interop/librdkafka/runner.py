@@ -1,0 +1,105 @@
+"""One process of librdkafka's test-runner: start it, bound it, read its output.
+
+TESTS selects by number, so a process may run several tests; SUBTESTS selects by a part of a subtest's name.
+Knows nothing about brokers but an address.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.suite import Result
+
+KAFKA_VERSION = "3.9.0"
+"""What the tests are told to expect of the broker."""
+_COLOUR = re.compile(r"\x1b\[\d+m")
+_SUMMARY = re.compile(r"^\| (\d{4}\w+) +\| +(\w+) \| +([\d.]+)s +\|(.*)$", re.M)
+_FAILURE = re.compile(r'^### Test "([^"]+)" failed at .*\n(.*)$', re.M)
+_STATES = {"PASSED": "passed", "SKIPPED": "skipped", "DIDNTRUN": "skipped"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A number in a scenario, as a whole or the subtests whose name contains `part`."""
+
+    number: str
+    scenario: str
+    part: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.number}-{self.part}" if self.part else self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    folder: Path
+    bootstrap: str
+    scratch: Path
+    tools: Mapping[str, str]
+    limit_s: float
+
+    def run(self, job: Job, names: Sequence[str]) -> list[Result]:
+        """A result for each of `names`, the tests of this number that were asked for."""
+        config = self.scratch / f"{job.label}.conf"
+        config.write_text(
+            f"bootstrap.servers={self.bootstrap}\ntest.topic.random=true\ntest.timeout.multiplier=2\n"
+        )
+        output = self.scratch / f"{job.label}.log"
+        started = time.monotonic()
+        code = self._run(job, config, output)
+        seconds = time.monotonic() - started
+        text = _COLOUR.sub("", output.read_text(errors="replace"))
+        if folder := os.environ.get("ISTHMUS_KEEP_OUTPUT"):  # for a person who looks for a cause
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            Path(folder, f"{job.label}.log").write_text(text)
+        return [_result(name, job.part, text, code, seconds) for name in names]
+
+    def _run(self, job: Job, config: Path, output: Path) -> int:
+        with output.open("wb") as sink:
+            process = subprocess.Popen(
+                ["./test-runner", "-p1", "-E", "-L", "-s", job.scenario],
+                cwd=self.folder,
+                env={
+                    **{name: text for name, text in os.environ.items() if name != "CI"},
+                    "LD_LIBRARY_PATH": f"{self.folder.parent}/src:{self.folder.parent}/src-cpp",
+                    "RDKAFKA_TEST_CONF": str(config),
+                    "TESTS": job.number,
+                    "TEST_KAFKA_VERSION": KAFKA_VERSION,
+                    "BROKERS": self.bootstrap,
+                    **({"SUBTESTS": f"do_test_{job.part}"} if job.part else {}),
+                    **self.tools,
+                },
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                return process.wait(self.limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                return process.wait()
+
+
+def _result(name: str, part: str, text: str, code: int, seconds: float) -> Result:
+    """What the output says of one test. Without a word on it, or after a crash, the test has failed."""
+    whole = name.partition(":")[0]
+    failures = {where.split()[0]: why for where, why in reversed(_FAILURE.findall(text))}
+    if whole in failures:
+        return Result(name, "failed", seconds, failures[whole][:300])
+    if code < 0:
+        why = failures.get(
+            "<MAIN>", "killed: it did not end in time" if code == -signal.SIGKILL else "crashed"
+        )
+        return Result(name, "failed", seconds, why[:300])
+    for found, state, took, note in _SUMMARY.findall(text):
+        if found == whole:
+            if part and f"[ do_test_{part}" not in text:
+                return Result(name, "failed", seconds, f"no subtest do_test_{part} has run")
+            return Result(name, _STATES.get(state, "failed"), float(took), " ".join(note.split())[:300])
+    return Result(name, "failed", seconds, f"the runner says nothing of it (exit code {code})")
