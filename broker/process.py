@@ -182,7 +182,7 @@ class _Process:
             config.broker_id,
             plane.metadata.cluster_id,
             self._clock,
-            producer_expiration_ms=config.producer_id_expiration_ms,
+            producer_expiration_ms=plane.configs.in_force.producer_id_expiration_ms,
         )
         try:
             await plane.replace_session(SessionFile(directories[0]))

@@ -1,7 +1,7 @@
-"""Topic settings in ZooKeeper: /config/topics/<topic>, and /config/changes that tells brokers of a change.
+"""Settings in ZooKeeper: /config/topics, /config/brokers, and /config/changes that tells brokers of a change.
 
-Keeps the overrides of known topics, so that reading a topic's effective settings never waits. A stored
-setting that this version does not know is left alone and has no effect.
+Keeps the overrides of known topics and the dynamic settings of this broker, so that reading what is in force
+never waits. A stored setting that this version does not know is left alone and has no effect.
 (Kafka: `ZkConfigManager`, `ConfigRepository`.)
 """
 
@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from broker.clock import Clock
-from broker.config import TOPIC_DEFINITIONS, BrokerConfig, ConfigError, TopicConfig
+from broker.config import TOPIC_DEFINITIONS, BrokerConfig, ConfigError, TopicConfig, dynamic
+from broker.config.dynamic import DynamicSettings
 from broker.control import paths
 from broker.control.nodes import (
     NodeFormatError,
@@ -33,15 +34,23 @@ from broker.control.zookeeper_types import (
 _log = logging.getLogger("isthmus.broker")
 _CHANGES_KEPT_MS = 15 * 60 * 1000
 _TOPICS = "topics/"
+_BROKERS = "brokers/"
+DEFAULT_BROKER = "<default>"
+"""Name of the settings that hold for all brokers."""
 
 
 class ConfigStore:
-    """Start it with `start`; `on_change(callback)` runs the callback with the topic's name after a change."""
+    """Start it with `start`. `on_change(callback)` runs the callback with the topic's name after a change,
+    `on_broker_change` after one of the broker's own settings, which may be one for all topics.
+    """
 
     def __init__(self, zookeeper: ZooKeeper, config: BrokerConfig, clock: Clock) -> None:
         self._clock = clock
         self._zookeeper = zookeeper
         self._config = config
+        self._in_force = config
+        self._stored = DynamicSettings()
+        self._broker_listeners: list[Callable[[], None]] = []
         self._overrides: dict[str, dict[str, str]] = {}
         self._effective: dict[str, TopicConfig] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -50,8 +59,9 @@ class ConfigStore:
         self._follower: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Read nothing yet, but follow changes from now on."""
+        """Read the broker's own settings, and follow all changes from now on."""
         self._seen = max((_number(name) for name in await self._changes()), default=-1)
+        await self._load_broker()
         self._zookeeper.on_session(self._session_event)
         self._follower = asyncio.create_task(self._follow(), name="config changes")
 
@@ -63,7 +73,39 @@ class ConfigStore:
     def on_change(self, callback: Callable[[str], None]) -> None:
         self._listeners.append(callback)
 
+    def on_broker_change(self, callback: Callable[[], None]) -> None:
+        self._broker_listeners.append(callback)
+
     # -- reading
+
+    @property
+    def in_force(self) -> BrokerConfig:
+        """The broker's settings: those of its start, and on top what was changed since."""
+        return self._in_force
+
+    @property
+    def stored(self) -> DynamicSettings:
+        """What was changed while brokers ran."""
+        return self._stored
+
+    async def _load_broker(self) -> None:
+        own = await self._read_broker(str(self._config.broker_id))
+        default = await self._read_broker(DEFAULT_BROKER)
+        self._stored = DynamicSettings(own, default)
+        self._in_force = dynamic.in_force(self._config, self._stored)
+        self._effective.clear()
+
+    async def _read_broker(self, name: str) -> dict[str, str]:
+        """Those that can be used; the others are said aloud, once for each reading."""
+        texts, _ = await self._read(paths.broker_config(name))
+        usable = {}
+        for setting, text in texts.items():
+            try:
+                dynamic.check({setting: text})
+                usable[setting] = text
+            except (ConfigError, dynamic.NotDynamic) as error:
+                _log.warning("broker %s: stored setting has no effect: %s", name, error)
+        return usable
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         """A topic's own settings as last read; none for a topic that was not loaded."""
@@ -78,7 +120,7 @@ class ConfigStore:
 
     async def load(self, topic: str) -> Mapping[str, str]:
         """Read a topic's own settings anew."""
-        overrides, _ = await self._read(topic)
+        overrides, _ = await self._read(paths.topic_config(topic))
         self._keep(topic, overrides)
         return overrides
 
@@ -96,7 +138,7 @@ class ConfigStore:
         self._effective[topic] = self._resolve(topic, overrides)
 
     def _resolve(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
-        effective = self._config.topic_defaults
+        effective = self._in_force.topic_defaults
         for name, text in overrides.items():
             if name not in TOPIC_DEFINITIONS:
                 continue
@@ -106,24 +148,40 @@ class ConfigStore:
                 _log.warning("topic %s: stored setting has no effect: %s", topic, error)
         return effective
 
-    async def _read(self, topic: str) -> tuple[dict[str, str], int]:
-        """A topic's own settings and their version, -1 when there are none."""
-        node = await self._zookeeper.get(paths.topic_config(topic))
+    async def _read(self, path: str) -> tuple[dict[str, str], int]:
+        """The settings of a node and their version, -1 when there is none."""
+        node = await self._zookeeper.get(path)
         if node is None:
             return {}, -1
         try:
             return decode_config(node.data), node.version
         except NodeFormatError as error:
-            _log.error("settings of topic %s cannot be read and have no effect: %s", topic, error)
+            _log.error("settings in %s cannot be read and have no effect: %s", path, error)
             return {}, node.version
 
     # -- writing
 
     async def change(self, topic: str, edit: Callable[[dict[str, str]], dict[str, str]]) -> None:
         """Replace a topic's own settings by `edit(current)` and tell all brokers. `edit` may run again."""
-        path = paths.topic_config(topic)
+        wanted = await self._write(paths.topic_config(topic), edit)
+        await self.announce(_TOPICS + topic)
+        self._keep(topic, wanted)
+        self._tell(topic)
+
+    async def change_broker(self, name: str, edit: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """The same for one broker's dynamic settings, or with `DEFAULT_BROKER` for all brokers."""
+        await self._write(paths.broker_config(name), edit)
+        await self.announce(_BROKERS + name)
+        await self._broker_changed(name)
+
+    async def broker_overrides(self, name: str) -> dict[str, str]:
+        """Dynamic settings as they are stored now."""
+        texts, _ = await self._read(paths.broker_config(name))
+        return texts
+
+    async def _write(self, path: str, edit: Callable[[dict[str, str]], dict[str, str]]) -> dict[str, str]:
         while True:
-            current, version = await self._read(topic)
+            current, version = await self._read(path)
             wanted = edit(dict(current))
             try:
                 if version < 0:
@@ -132,10 +190,7 @@ class ConfigStore:
                     await self._zookeeper.set(path, encode_config(wanted), version)
             except (BadVersion, NodeExists, NoNode):
                 continue  # somebody else wrote in between
-            break
-        await self.announce(_TOPICS + topic)
-        self._keep(topic, wanted)
-        self._tell(topic)
+            return wanted
 
     async def announce(self, entity_path: str) -> None:
         await self._zookeeper.create_sequential(paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity_path))
@@ -178,9 +233,17 @@ class ConfigStore:
                 topic = entity.removeprefix(_TOPICS)
                 await self.load(topic)
                 self._tell(topic)
+            elif entity.startswith(_BROKERS):
+                await self._broker_changed(entity.removeprefix(_BROKERS))
         if self._clock.now_ms() - node.created_ms > _CHANGES_KEPT_MS:
             with contextlib.suppress(NoNode):  # another broker was quicker
                 await self._zookeeper.delete(f"{paths.CONFIG_CHANGES}/{name}")
+
+    async def _broker_changed(self, name: str) -> None:
+        if name in (DEFAULT_BROKER, str(self._config.broker_id)):
+            await self._load_broker()
+            for listener in self._broker_listeners:
+                listener()
 
     def _tell(self, topic: str) -> None:
         for listener in self._listeners:

@@ -165,6 +165,12 @@ class LogManager:
             if tp.topic == topic:
                 existing.configure(config)
 
+    def set_producer_expiration(self, ms: int) -> None:
+        """Producers are forgotten after this time from now on, in logs that come later too."""
+        self._producer_expiration_ms = ms
+        for existing in self._logs.values():
+            existing.producers.expiration_ms = ms
+
     def delete(self, tp: TopicPartition) -> None:
         """Take the partition away at once; its files go with a later `sweep_tick`. Unknown is no error."""
         gone = self._logs.get(tp)

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.clock import Clock
@@ -21,7 +22,7 @@ from broker.control.topic_admin import TopicAdmin
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.producer_ids import Block, ProducerIds
 from broker.coordinator.settings import GroupSettings
-from broker.log import LogManager
+from broker.log import LogConfig, LogManager
 from broker.log.cleaner.log_cleaner import LogCleaner
 from broker.replication import ReplicaManager
 from broker.server.cleaner_metrics import add_cleaner_metrics
@@ -80,7 +81,7 @@ class Broker:
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
         self._disk_keeper = ThreadPoolExecutor(1, thread_name_prefix="disk-keeper")
         self._periodic = PeriodicTasks()
-        self.cleaner = LogCleaner(logs, clock, lambda: self.config)
+        self.cleaner = LogCleaner(logs, clock, lambda: topics.configs.in_force)
         add_part_metrics(self)
         add_cleaner_metrics(self.metrics, self.cleaner.statistics)
 
@@ -180,7 +181,7 @@ def assemble(
     groups = GroupCoordinator(clock=clock, settings=GroupSettings.from_config(config), metadata=metadata)
     replicas.on_leadership_change(groups.on_leadership_change)
     topics.configs.on_change(lambda topic: logs.set_config(topic, topics.topic_config(topic)))
-    return Broker(
+    broker = Broker(
         config=config,
         clock=clock,
         logs=logs,
@@ -191,3 +192,18 @@ def assemble(
         producer_ids=ProducerIds(claim_producer_ids),
         controller=controller,
     )
+    topics.configs.on_broker_change(partial(_take_up, broker))
+    return broker
+
+
+def _take_up(broker: Broker) -> None:
+    """Dynamic settings of the broker were changed: the defaults of all topics may be others."""
+    configs: dict[str, LogConfig] = {}
+    for tp in broker.logs:
+        log = broker.logs.get(tp)
+        if log is not None:
+            if tp.topic not in configs:
+                configs[tp.topic] = broker.topics.topic_config(tp.topic)
+            log.configure(configs[tp.topic])
+    broker.logs.set_producer_expiration(broker.topics.configs.in_force.producer_id_expiration_ms)
+    broker.cleaner.reconfigure()

@@ -49,6 +49,12 @@ class ProducerIdBlock(NamedTuple):
 class NoChanges:
     """Stands where the config store announces changes: there are none."""
 
+    def __init__(self, config: BrokerConfig) -> None:
+        self.in_force = config
+
+    def on_broker_change(self, callback: Callable[[], None]) -> None:
+        pass
+
     def on_change(self, callback: Callable[[str], None]) -> None:
         pass
 
@@ -57,7 +63,7 @@ class LoneTopics:
     """Does what `TopicAdmin` and a controller do together, for one broker."""
 
     def __init__(self, config: BrokerConfig, metadata: MetadataCache) -> None:
-        self.configs = NoChanges()
+        self.configs = NoChanges(config)
         self.broker: Broker | None = None
         self.epoch = 1
         self._config = config

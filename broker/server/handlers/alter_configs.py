@@ -1,8 +1,9 @@
-"""AlterConfigs (key 33) and IncrementalAlterConfigs (key 44, KIP-339): settings of topics.
+"""AlterConfigs (key 33) and IncrementalAlterConfigs (key 44, KIP-339): settings of topics and of brokers.
 
-- AlterConfigs replaces all own settings of a topic; the incremental form sets, deletes, appends to and
+- AlterConfigs replaces all own settings of a resource; the incremental form sets, deletes, appends to and
   subtracts from single ones. A list keeps its order, and appending what is there changes nothing.
-- A broker's settings cannot be changed while it runs: INVALID_REQUEST says how to change them.
+- A broker takes its own dynamic settings (KIP-226), with the empty name those of all brokers. One that only
+  a start reads, or a wrong value, refuses the whole resource with INVALID_REQUEST, as Kafka does.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker.config import TOPIC_DEFINITIONS, Kind
+from broker.config import TOPIC_DEFINITIONS, ConfigError, Kind, dynamic
+from broker.config.topic_settings import broker_synonyms
+from broker.control.config_store import DEFAULT_BROKER
 from broker.server.context import RequestContext
 from broker.server.handlers.config_resources import BROKER, TOPIC, check_broker, check_topic, unsupported
 from broker.server.registry import handles
@@ -35,6 +38,8 @@ _SET: Final = 0
 _DELETE: Final = 1
 _APPEND: Final = 2
 _SUBTRACT: Final = 3
+
+_SYNONYMS: Final = broker_synonyms()
 
 Edit = Callable[[dict[str, str]], dict[str, str]]
 
@@ -91,12 +96,26 @@ async def _change(broker: Broker, kind: int, name: str, edit: Edit, validate_onl
     elif kind == BROKER:
         if name:
             check_broker(broker, name)
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "settings of a broker cannot be changed while it runs: change its properties and restart it",
-        )
+        await _change_broker(broker, name or DEFAULT_BROKER, edit, validate_only)
     else:
         raise unsupported(kind)
+
+
+async def _change_broker(broker: Broker, name: str, edit: Edit, validate_only: bool) -> None:
+    configs = broker.topics.configs
+
+    def checked(current: dict[str, str]) -> dict[str, str]:
+        wanted = edit(current)
+        try:
+            dynamic.check(wanted)
+        except (dynamic.NotDynamic, ConfigError) as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        return wanted
+
+    if validate_only:
+        checked(await configs.broker_overrides(name))
+    else:
+        await configs.change_broker(name, checked)
 
 
 def _check_once(count: int) -> None:
@@ -117,7 +136,7 @@ def _needs_value(name: str, text: str | None) -> str:
 
 
 def _edit(broker: Broker, changes: Sequence[AlterableConfig]) -> Edit:
-    """What the changes do to a topic's own settings. Raises KafkaError when called, too."""
+    """What the changes do to a resource's own settings. Raises KafkaError when called, too."""
 
     def edit(current: dict[str, str]) -> dict[str, str]:
         for change in changes:
@@ -141,11 +160,15 @@ def _apply(broker: Broker, current: dict[str, str], change: AlterableConfig) -> 
             ErrorCode.INVALID_REQUEST, f"{name}: operation {change.config_operation} is not known"
         )
     definition = TOPIC_DEFINITIONS.get(name)
+    if definition is None and name in _SYNONYMS:
+        definition = _SYNONYMS[name][0]
     if definition is None or definition.kind is not Kind.LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{name}: only lists can be appended to or subtracted from"
         )
-    inherited = definition.render(getattr(broker.config.topic_defaults, definition.attribute)) or ""
+    inherited = (
+        definition.render(getattr(broker.topics.configs.in_force.topic_defaults, definition.attribute)) or ""
+    )
     items = [item.strip() for item in current.get(name, inherited).split(",") if item.strip()]
     given = [item.strip() for item in text.split(",") if item.strip()]
     if change.config_operation == _APPEND:

@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32): settings of topics and of this broker, with sources (KIP-226, KIP-569).
 
-- A broker answers for itself only; the empty broker name means the cluster-wide dynamic defaults, of which
-  there are none. v3+ carries types and documentation.
+- A broker answers for itself only; the empty broker name means the dynamic defaults of all brokers, and lists
+  those that are set. v3+ carries types and documentation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from broker.config.view import Entry, broker_entries, topic_entries
+from broker.config.view import Entry, broker_entries, default_entries, topic_entries
 from broker.server.context import RequestContext
 from broker.server.handlers.config_resources import BROKER, TOPIC, check_broker, check_topic, unsupported
 from broker.server.registry import handles
@@ -52,16 +52,16 @@ async def _describe(
 
 
 async def _entries(broker: Broker, resource: DescribeConfigsResource) -> Iterable[Entry]:
-    name = resource.resource_name
+    name, configs = resource.resource_name, broker.topics.configs
     if resource.resource_type == TOPIC:
         check_topic(broker, name)
-        return topic_entries(broker.config, await broker.topics.configs.load(name))
+        return topic_entries(broker.config, await configs.load(name), configs.stored)
     if resource.resource_type != BROKER:
         raise unsupported(resource.resource_type)
     if name == "":
-        return ()
+        return default_entries(configs.stored)
     check_broker(broker, name)
-    return broker_entries(broker.config)
+    return broker_entries(broker.config, configs.stored)
 
 
 def _result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.config import TOPIC_DEFINITIONS, ConfigError, load
+from broker.config.dynamic import DYNAMIC
 from broker.config.view import Source, broker_entries, topic_entries
 
 
@@ -59,4 +60,4 @@ def test_broker_view_shows_topic_defaults_too():
     assert entries["log.retention.minutes"].source is Source.BROKER_STATIC
     assert (entries["log.retention.hours"].value, entries["log.retention.ms"].value) == ("168", None)
     assert entries["num.partitions"].source is Source.DEFAULT
-    assert all(entry.read_only and entry.doc for entry in entries.values())
+    assert all(entry.read_only == (entry.name not in DYNAMIC) and entry.doc for entry in entries.values())
