@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from topology.broker_settings import setting_problems
 from topology.lines import line_of
 from topology.models import Topology
 from topology.problems import Problem, TopologyError, dotted, suggestion
@@ -55,7 +56,8 @@ def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topolog
         topology = Topology.model_validate(content)
     except ValidationError as error:
         problems.extend(shape_problems(document, error, Topology))
-    problems.extend(_problem(document, at, message) for at, message in reference_problems(content))
+    found = (*reference_problems(content), *setting_problems(content))
+    problems.extend(_problem(document, at, message) for at, message in found)
     if problems or topology is None:
         raise TopologyError(source, problems)
     data = topology.data_directory

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from topology.broker_settings import text_of
 from topology.models import Cluster, Topology
 from topology.runtime import (
     HOST,
@@ -93,11 +94,7 @@ def _brokers(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster)
             *("--data", str(topology.data_directory / name)),
             *("--rack", broker.rack or cluster.datacenter),
             *("--metrics-port", str(runtime.metrics_ports[name])),
-            *(part for key, value in settings.items() for part in ("--set", f"{key}={_text(value)}")),
+            *(part for key, value in settings.items() for part in ("--set", f"{key}={text_of(value)}")),
         )
         specs.append(ProcessSpec(name, "broker", cluster.datacenter, alias, arguments, cluster.autostart))
     return specs
-
-
-def _text(value: str | int | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -58,6 +58,11 @@ def _value(name: str, text: str) -> dict[str, object]:
     return values
 
 
+def check_setting(name: str, text: str) -> None:
+    """Whether a start would take this setting, seen alone. Raises ValueError or ConfigError naming it."""
+    _value(name, text)
+
+
 def _contradictions(config: BrokerConfig) -> Iterable[str]:
     """What is wrong between settings that are each right."""
     try:

@@ -155,3 +155,36 @@ def test_a_file_that_was_damaged_anywhere_is_refused_or_read_and_never_a_crash()
         except TopologyError:
             refused += 1
     assert refused > 60
+
+
+def test_settings_of_brokers_and_topics_are_checked_as_the_broker_does() -> None:
+    text = """\
+version: 1
+name: pair
+data_directory: state
+datacenters: {a: {}}
+clusters:
+  east:
+    datacenter: a
+    settings:
+      log.retention.hors: 5
+      num.partitions: 3
+    brokers:
+      - id: 1
+        settings:
+          log.segment.bytes: tiny
+          ssl.keystore.location: /k
+    topics:
+      orders:
+        configs:
+          retention.mss: 5
+          cleanup.policy: compact
+  elsewhere: {datacenter: a, bootstrap_servers: "kafka:9092", settings: {theirs: 1}}
+"""
+    found = problems_of(text)
+    assert [line for line, _ in found] == [9, 14, 15, 19]
+    messages = [message for _, message in found]
+    assert "log.retention.hours" in messages[0]
+    assert "whole number" in messages[1]
+    assert "plain connections only" in messages[2]
+    assert "retention.ms" in messages[3]
