@@ -5,11 +5,12 @@ Each scenario is a list of (request, version) that is sent in order to both brok
 
 from __future__ import annotations
 
-import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from protocol.client import Connection
@@ -43,6 +44,11 @@ from protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteT
 from protocol.messages.describe_acls_request import DescribeAclsRequest
 from protocol.messages.describe_cluster_request import DescribeClusterRequest
 from protocol.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.describe_topic_partitions_request import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from protocol.messages.incremental_alter_configs_request import (
     AlterableConfig,
@@ -69,16 +75,27 @@ _NOT_COMPARED = (
 _OWN = {"error_message", "topic_id", "cluster_id", "port", "host", "throttle_time_ms", "documentation"}
 _TOPIC, _BROKER, _ODD = 2, 4, 99
 SET, DELETE, APPEND, SUBTRACT = range(4)
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def both(
     zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, str]]:
-    """(Apache Kafka, isthmus); both have the topic `t` of three partitions."""
+    """(Apache Kafka, isthmus); both have the topics `t`, `page-a` and `page-b` of three partitions."""
     with both_brokers(tmp_path_factory.mktemp("broker"), fresh_chroot(zookeeper_server), SETTINGS) as pair:
+        for bootstrap in pair:
+            _make_pages(AdminClient({"bootstrap.servers": bootstrap}))
         yield pair
+
+
+def _make_pages(admin: AdminClient) -> None:
+    """Topics to page through, known to the broker: Kafka answers before its own metadata has them."""
+    made = admin.create_topics([NewTopic(name, 3, 1) for name in ("page-a", "page-b")])
+    for future in made.values():
+        future.result(30)
+    deadline = time.monotonic() + 30
+    while not made.keys() <= admin.list_topics(timeout=10).topics.keys():
+        assert time.monotonic() < deadline, "the topics do not show up"
 
 
 def fields(answer: Any) -> Any:
@@ -314,6 +331,36 @@ def records() -> list[Ask]:
     return [*asks, offsets("t", 9, -1, 5), offsets("nope", 0, -1, 5), offsets("t", 0, -9, 7)]
 
 
+def pages() -> list[Ask]:
+    asks: list[Ask] = []
+
+    def look(limit: int, names: str, cursor: tuple[str, int] | None = None) -> None:
+        start = None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1])
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in names.split()],
+            response_partition_limit=limit,
+            cursor=start,
+        )
+        asks.append((request, 0))
+
+    for limit in (2000, 5000, 6, 4, 3, 2, 1, 0, -1):
+        look(limit, "page-b page-a")
+    look(2000, "page-b page-a nope page-a a/b")
+    look(3, "page-b page-a aaa zzz")
+    for cursor in (
+        ("page-a", 0),
+        ("page-a", 1),
+        ("page-a", 3),
+        ("page-a", 9),
+        ("page-aa", 1),
+        ("zzz", 0),
+        ("", 0),
+    ):
+        look(3, "page-b page-a", cursor)
+        look(1, "page-b page-a", cursor)
+    return asks
+
+
 def differences(kafka: Any, ours: Any, where: str = "") -> Iterator[str]:
     """The places where two answers differ."""
     if isinstance(kafka, dict) and isinstance(ours, dict):
@@ -326,7 +373,7 @@ def differences(kafka: Any, ours: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: Kafka {kafka!r}, ours {ours!r}"
 
 
-_SCENARIOS = (elections, reassignments, acls, partitions, topics, changes, descriptions, records)
+_SCENARIOS = (elections, reassignments, acls, partitions, topics, changes, descriptions, records, pages)
 
 
 @pytest.mark.parametrize("scenario", _SCENARIOS, ids=lambda scenario: scenario.__name__)
