@@ -58,12 +58,12 @@ class Runner:
         if folder := os.environ.get("ISTHMUS_KEEP_OUTPUT"):  # for a person who looks for a cause
             Path(folder).mkdir(parents=True, exist_ok=True)
             Path(folder, f"{job.label}.log").write_text(text)
-        return [_result(name, job.part, text, code, seconds) for name in names]
+        return [read_result(name, job.part, text, code, seconds) for name in names]
 
     def _run(self, job: Job, config: Path, output: Path) -> int:
         with output.open("wb") as sink:
             process = subprocess.Popen(
-                ["./test-runner", "-p1", "-E", "-L", "-s", job.scenario],
+                ["./test-runner", "-p1", "-L", "-s", job.scenario],
                 cwd=self.folder,
                 env={
                     **{name: text for name, text in os.environ.items() if name != "CI"},
@@ -86,7 +86,7 @@ class Runner:
                 return process.wait()
 
 
-def _result(name: str, part: str, text: str, code: int, seconds: float) -> Result:
+def read_result(name: str, part: str, text: str, code: int, seconds: float) -> Result:
     """What the output says of one test. Without a word on it, or after a crash, the test has failed."""
     whole = name.partition(":")[0]
     failures = {where.split()[0]: why for where, why in reversed(_FAILURE.findall(text))}
