@@ -24,10 +24,14 @@ def kafka_script() -> Path:
         pytest.skip(f"no {script}: set ISTHMUS_INTEROP to the folder that has kafka.sh")
     if shutil.which("java") is None:
         pytest.skip("no java on PATH")
-    home = Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop"))
-    if not (home / "libs").is_dir():
-        pytest.skip(f"no Kafka jars in {home / 'libs'}: run '{script} fetch' once")
+    if not kafka_libraries().is_dir():
+        pytest.skip(f"no Kafka jars in {kafka_libraries()}: run '{script} fetch' once")
     return script
+
+
+def kafka_libraries() -> Path:
+    """The folder of Kafka's jars; `kafka_script` says whether it is there."""
+    return Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop")) / "libs"
 
 
 def _free_ports() -> tuple[int, int]:

@@ -5,6 +5,7 @@ Quick mode (-Q) is left out: many tests would pass without sending a request.
 """
 
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -16,7 +17,7 @@ import pytest
 from tests.interop.librdkafka.build import LIBRDKAFKA_VERSION, test_folder
 from tests.interop.librdkafka.runner import Job, Runner
 from tests.interop.suite import Options, Result, main
-from tests.support.apache_kafka import kafka_script
+from tests.support.apache_kafka import kafka_libraries, kafka_script
 
 # 0113 counts rebalances of two consumers that subscribe at once: the first must wait for the second.
 _ALWAYS = {"num.partitions": "4", "group.initial.rebalance.delay.ms": "1000"}
@@ -35,7 +36,7 @@ PARTS = {
     ),
 }  # fmt: skip
 """Tests that stop at their first failure and are run in parts, called TEST:PART."""
-_LIMIT_S = 420.0
+_LIMIT_S = 600.0
 _AT_A_TIME = 3
 _TOPICS_TOOL = "org.apache.kafka.tools.TopicCommand"
 _ENTRY = re.compile(r"_TEST\(\s*(\d{4}\w*)\s*,(.*?)(?=_TEST\(|\};)", re.S)
@@ -52,6 +53,8 @@ OUT_OF_SCOPE = {
     "0142": "SASL",
     "0150": "librdkafka's mock cluster, no broker",
 }
+NEED_KAFKA = frozenset({"0052", "0077", "0098", "0109", "0113"})
+"""Numbers that call Kafka's scripts or run its Java clients."""
 SHARE_GROUPS = range(155, 200)
 
 
@@ -73,16 +76,25 @@ def broker_tests(source: Path) -> dict[str, Job]:
 
 
 def kafka_tools(scratch: Path) -> dict[str, str]:
-    """KAFKA_PATH with the one tool that tests call; empty where Apache Kafka's tools cannot be had."""
+    """KAFKA_PATH with what tests call; empty where Apache Kafka's tools cannot be had."""
     try:
         script = kafka_script()
     except pytest.skip.Exception:
         return {}
-    tool = scratch / "kafka" / "bin" / "kafka-topics.sh"
-    tool.parent.mkdir(parents=True, exist_ok=True)
-    tool.write_text(f'#!/bin/sh\nexec "{script}" tool {_TOPICS_TOOL} "$@"\n')
-    tool.chmod(0o755)
-    return {"KAFKA_PATH": str(tool.parents[1])}
+    if shutil.which("javac") is None:
+        return {}
+    home = scratch / "kafka"
+    _program(home / "bin" / "kafka-topics.sh", f'exec "{script}" tool {_TOPICS_TOOL} "$@"')
+    _program(home / "bin" / "kafka-run-class.sh", f'exec java -Xmx256m -cp "$CLASSPATH:{home}/libs/*" "$@"')
+    if not (home / "libs").exists():
+        (home / "libs").symlink_to(kafka_libraries())
+    return {"KAFKA_PATH": str(home)}
+
+
+def _program(path: Path, line: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
 
 
 def tests(options: Options) -> Iterator[Result]:
@@ -97,6 +109,9 @@ def tests(options: Options) -> Iterator[Result]:
         if jobs:
             with options.broker(settings) as bootstrap:
                 tools = kafka_tools(options.scratch)
+                for job in [job for job in jobs if job.number in NEED_KAFKA and not tools]:
+                    for name in jobs.pop(job):
+                        yield Result(name, "unavailable", note="no Kafka tools or no javac")
                 yield from _all(Runner(folder, bootstrap, options.scratch, tools, _LIMIT_S), jobs)
 
 
