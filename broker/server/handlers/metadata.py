@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker.control.metadata_cache import PartitionInfo, TopicInfo
+from broker.control.topic_rules import wrong_name
 from broker.server.context import RequestContext
 from broker.server.edge import CloseConnectionError
 from broker.server.registry import handles
@@ -95,6 +96,8 @@ def _answer(
     if known is not None:
         return _describe(broker, known, context)
     code = refused.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if wrong_name(wanted.name) is not None:  # also where nothing may be created
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponseTopic(error_code=code, name=wanted.name)
 
 
