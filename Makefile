@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 # Tests wait more than they compute: two files at a time. WORKERS=0 runs them one by one in one process.
 WORKERS ?= 2
 
-.PHONY: help demo test lint fmt bench interop setup clean
+.PHONY: help demo test lint fmt bench bench-broker interop setup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -36,6 +36,10 @@ fmt: ## format and repair what can be repaired
 bench: ## broker, link and log figures, beside Apache Kafka where it can be had
 	@tools/setup.sh dev
 	$(PY) -m bench
+
+bench-broker: ## the broker beside Apache Kafka, every row; BENCH_ARGS="--only fetch --mb 200 --quick --list"
+	@tools/setup.sh dev
+	$(PY) -m bench.broker $(BENCH_ARGS)
 
 interop: ## suites, clients and tools that nobody here wrote; SUITES="librdkafka …" for some
 	@tools/setup.sh dev

@@ -1,230 +1,220 @@
-"""Our broker beside Apache Kafka in the same run: throughput, broker CPU, memory.
+"""Our broker beside Apache Kafka in the same run: throughput, broker CPU, latency, memory, start.
 
-    python bench/broker.py [--mb 60] [--repeat 3] [--only TEXT] [--no-kafka] [--json build/bench/broker.json]
+    python -m bench.broker [--only TEXT …] [--mb 500] [--repeat 3] [--quick] [--no-kafka] [--list]
 
-Both brokers run with default settings, one replica, 6 partitions; the client is librdkafka with default
-settings in a process of its own (`bench/kafka_load.py`). Sides take turns, each number is the median over the
-repetitions. MB are 10^6 bytes of record values. Broker CPU is user and system time of the broker's process
-alone (ours without ZooKeeper, which idles; Kafka's with its controller). Kafka's JVM gets faster over its
-first gigabytes: compare runs of `--mb 500` or more. `kafka.sh` is looked for in the folder ISTHMUS_INTEROP
-(default `../shared/interop` beside the repository); without it only our side is measured.
+Both brokers run with default settings and one replica and get the same loads from the same clients:
+librdkafka and Kafka's Java tools (`bench/brokers/`). Sides alternate, each run has a fresh topic, each number
+is the median over the repetitions. Broker CPU is user and system time of the broker's process alone. Kafka's
+JVM gets faster over its first gigabytes: both sides are warmed up, and runs of `--mb 500` or more are to be
+compared. Rows that miss their demand are marked; the exit code is 0 all the same: a busy machine is no
+reason to fail. Without Apache Kafka (`ISTHMUS_INTEROP`, default `../shared/interop`) ours is measured alone.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from bench.brokers import latency, report, standing
+from bench.brokers.cases import CASES, FETCH, JAVA, PRODUCE, Case
+from bench.brokers.clients import Figures, run
+from bench.brokers.report import Row, beside, bound, compare, medians
+from bench.brokers.sides import OURS, ROOT, Side, apache_kafka, interop_script, isthmus
 
-ROOT = Path(__file__).resolve().parents[1]
-PARTITIONS = 6
-WARM_UP_MB = 300
-SIZES = {"100 B": 100, "1 KB": 1000, "10 KB": 10_000}
+WARM_UP_MB = 300.0
 
 
-@dataclass(frozen=True)
-class Case:
-    load: str
-    size: int
-    acks: str
-    codec: str
-    name: str
+class Bench:
+    """The running sides and what to measure. A method per kind of row."""
 
+    def __init__(self, options: argparse.Namespace, script: Path, data: Path) -> None:
+        self._options = options
+        self._script = script
+        self._data = data
+        self.sides: list[Side] = []
 
-def cases() -> Iterator[Case]:
-    for label, size in SIZES.items():
-        for acks in ("1", "all"):
-            for codec in ("none", "lz4"):
-                yield Case("produce", size, acks, codec, f"produce {label} acks={acks} {codec}")
-    for label, size in SIZES.items():
-        for codec in ("none", "lz4"):
-            yield Case("consume", size, "1", codec, f"fetch {label} {codec}")
+    def warm_up(self) -> None:
+        for side in self.sides:
+            print(f"warming up {side.name}", file=sys.stderr, flush=True)
+            self._measure(side, Case(load=FETCH, size=1000), min(WARM_UP_MB, self._options.mb))
 
-
-class Side:
-    """A running broker: where it is, and its process."""
-
-    def __init__(self, name: str, bootstrap: str, pid: int) -> None:
-        self.name = name
-        self.bootstrap = bootstrap
-        self._process = psutil.Process(pid)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        self._topics = 0
-
-    def cpu_s(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
-
-    def resident_mb(self) -> float:
-        return float(self._process.memory_info().rss / 1e6)
-
-    def topic(self) -> str:
-        self._topics += 1
-        name = f"bench-{self._topics}"
-        for future in self._admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
-            future.result(30)
-        return name
-
-    def drop(self, topic: str) -> None:
-        for future in self._admin.delete_topics([topic]).values():
-            future.result(30)
-
-    def run(self, case: Case, topic: str, mb: float) -> dict[str, float]:
-        command = [
-            *(sys.executable, str(ROOT / "bench" / "kafka_load.py"), case.load, self.bootstrap, topic),
-            *("--size", str(case.size), "--mb", str(mb), "--acks", case.acks, "--codec", case.codec),
-        ]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
-            assert client.stdin is not None
-            assert client.stdout is not None
-            if client.stdout.readline() != "ready\n":
-                raise SystemExit(f"the client did not start: {case.name} on {self.name}")
-            before = self.cpu_s()
-            client.stdin.write("go\n")
-            client.stdin.flush()
-            found = json.loads(client.stdout.readline())
-            cpu = self.cpu_s() - before
-        done = found["bytes"] / 1e6
-        return {"mb_s": done / found["seconds"], "mb_cpu_s": done / max(cpu, 0.01)}
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-@contextlib.contextmanager
-def isthmus(directory: Path) -> Iterator[Side]:
-    port = free_port()
-    command = [
-        *(sys.executable, "-m", "isthmus", "broker", "--embedded-zookeeper"),
-        *("--listener", f"PLAINTEXT://127.0.0.1:{port}", "--data", str(directory)),
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
-        assert process.stdout is not None
+    def _measure(self, side: Side, case: Case, mb: float) -> Figures:
+        topic = side.topic(case.partitions)
         try:
-            line = process.stdout.readline()
-            if "ready" not in line:
-                raise SystemExit(f"our broker did not start: {line}")
-            yield Side("isthmus", f"127.0.0.1:{port}", process.pid)
+            if case.load == FETCH:
+                # Kafka's own tool reads what librdkafka wrote: the file is the same for both clients.
+                fill = Case(load=PRODUCE, size=case.size, codec=case.codec)
+                run(side, fill, topic, mb, self._script)
+            return run(side, case, topic, mb, self._script)
         finally:
-            process.terminate()
+            side.drop(topic)
+
+    def _alternating(self, name: str, once: Callable[[Side], Figures]) -> dict[str, Figures]:
+        runs: dict[str, list[Figures]] = {side.name: [] for side in self.sides}
+        for number in range(self._options.repeat):
+            for side in self.sides[:: 1 if number % 2 == 0 else -1]:
+                progress = f"{name}: run {number + 1} of {self._options.repeat}, {side.name}"
+                print(f"\r{progress:78}", end="", file=sys.stderr, flush=True)
+                runs[side.name].append(once(side))
+        print(f"\r{'':78}\r", end="", file=sys.stderr, flush=True)
+        return {side: medians(each) for side, each in runs.items()}
+
+    def load(self, case: Case) -> Row:
+        mb = self._options.mb if case.client != JAVA else self._options.mb / 2
+        found = self._alternating(case.name, lambda side: self._measure(side, case, mb))
+        row: Row = {"name": case.name, **found}
+        for side in self.sides:
+            row[side.name]["resident_mb"] = round(side.resident_mb(), 1)
+        compare(row, case.must_mb_s, case.must_cpu)
+        return row
+
+    def end_to_end(self, name: str, once: Callable[[Side], Figures]) -> Row:
+        found = self._alternating(name, once)
+        return beside(name, found, ("p50_ms", "p99_ms"), 1.0)
+
+    def start(self) -> Row:
+        found = {side.name: {"seconds": round(side.start_s, 2)} for side in self.sides}
+        return beside("start to ready", found, ("seconds",), 0.33)
+
+    def resident(self) -> Row:
+        found = {side.name: {"mb": round(side.resident_mb(), 1)} for side in self.sides}
+        return beside("resident memory after these loads", found, ("mb",), 0.25)
+
+    def lagging_reader(self) -> Row:
+        name = "small producer, lagging reader"
+        found = latency.beside_lagging_reader(self._ours, self._options.mb, self._script, self._data)
+        return _slowed(name, found)
+
+    def cleaner(self) -> Row:
+        mb = 4 * self._options.mb
+        found = latency.beside_cleaner(self._ours, mb, self._data)
+        return _slowed("small producer, cleaner at work", found)
+
+    @property
+    def _ours(self) -> Side:
+        return next(side for side in self.sides if side.name == OURS)
+
+    def _alone(self, name: str, measure: Callable[[Side], Figures], limit: float) -> Row:
+        with isthmus(self._data / name.partition(",")[0].replace(" ", "-")) as side:
+            figures = measure(side)
+        return bound(name, figures, value=figures["kb_each"], must_max=limit)
+
+    def idle_connections(self) -> Row:
+        count = 1000 if self._options.quick else 10_000
+        return self._alone("idle connection, KB", lambda side: standing.idle_connections(side, count), 40)
+
+    def idle_partitions(self) -> Row:
+        count = 200 if self._options.quick else 2000
+        return self._alone("idle partition, KB", lambda side: standing.idle_partitions(side, count), 20)
+
+    def many_partitions(self) -> Iterator[Row]:
+        count = 400 if self._options.quick else 4000
+        found = standing.many_partitions(self._data / "many", count)
+        for figure, limit in (("clean_start_s", 5), ("start_after_kill_s", 15), ("metadata_ms", 20)):
+            words = figure.rpartition("_")[0].replace("_", " ")
+            name = f"{count} partitions: {words}"
+            yield bound(name, {figure: found[figure]}, value=found[figure], must_max=limit)
 
 
-@contextlib.contextmanager
-def apache_kafka(script: Path) -> Iterator[Side]:
-    port, controller = free_port(), free_port()
-    name = f"bench-{os.getpid()}"
-    environment = {**os.environ, "INTEROP_CONTROLLER_PORT": str(controller)}
-    try:
-        started = subprocess.run(
-            [str(script), "start", name, str(port)],
-            env=environment, check=True, capture_output=True, text=True,
-        )  # fmt: skip
-        yield Side("kafka", f"127.0.0.1:{port}", int(started.stdout.split()[-1]))
-    finally:
-        subprocess.run([str(script), "wipe", name], check=False, capture_output=True)
+def _slowed(name: str, found: dict[str, Figures]) -> Row:
+    quiet, loaded = found["quiet"]["p99_ms"], found["loaded"]["p99_ms"]
+    value = None if quiet is None or loaded is None else round(loaded / quiet, 2)
+    return bound(name, found, value=value, must_max=latency.MUST_RATIO)
 
 
-def measure(side: Side, case: Case, mb: float) -> dict[str, float]:
-    topic = side.topic()
-    try:
-        if case.load == "consume":
-            side.run(Case("produce", case.size, case.acks, case.codec, "fill"), topic, mb)
-        return side.run(case, topic, mb)
-    finally:
-        side.drop(topic)
+Step = tuple[str, Callable[[], Row | Iterator[Row]]]
 
 
-def summary(runs: list[dict[str, float]]) -> dict[str, float]:
-    return {name: round(median(run[name] for run in runs), 1) for name in runs[0]}
+def steps(bench: Bench, options: argparse.Namespace, script: Path) -> list[Step]:
+    """Everything that can be measured, by name, in the order of running."""
+    java = script.is_file()
+    records = 1000 if options.quick else 5000
+    found: list[Step] = [("start to ready", bench.start)]
+    found += [(case.name, partial(bench.load, case)) for case in CASES if java or case.client != JAVA]
+    found.append(("resident memory after these loads", bench.resident))
+    pair, tool = "end to end, librdkafka pair", "end to end, Java EndToEndLatency"
+    found.append(
+        (pair, lambda: bench.end_to_end(pair, lambda side: latency.end_to_end_librdkafka(side, records)))
+    )
+    if java:
+        found.append(
+            (
+                tool,
+                lambda: bench.end_to_end(tool, lambda side: latency.end_to_end_java(side, records, script)),
+            )
+        )
+    return [
+        *found,
+        ("small producer, lagging reader", bench.lagging_reader),
+        ("small producer, cleaner at work", bench.cleaner),
+        ("idle connection, KB", bench.idle_connections),
+        ("idle partition, KB", bench.idle_partitions),
+        ("many partitions: start and metadata", bench.many_partitions),
+    ]
 
 
-def row(case: Case, sides: list[Side], mb: float, repeat: int) -> dict[str, Any]:
-    runs: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
-    for _ in range(repeat):
-        for side in sides:
-            runs[side.name].append(measure(side, case, mb))
-    result: dict[str, Any] = {"name": case.name}
-    for side in sides:
-        result[side.name] = summary(runs[side.name]) | {"resident_mb": round(side.resident_mb(), 1)}
-    if len(sides) == 2:
-        ours, theirs = result["isthmus"], result["kafka"]
-        result["ratio_mb_s"] = round(ours["mb_s"] / theirs["mb_s"], 2)
-        result["ratio_mb_cpu_s"] = round(ours["mb_cpu_s"] / theirs["mb_cpu_s"], 2)
-    return result
-
-
-def show(result: dict[str, Any]) -> None:
-    cells = [f"{result['name']:32}"]
-    for side in ("isthmus", "kafka"):
-        if side in result:
-            each = result[side]
-            cells.append(f"{each['mb_s']:8.0f} {each['mb_cpu_s']:9.0f} {each['resident_mb']:7.0f}")
-    if "ratio_mb_s" in result:
-        cells.append(f"{result['ratio_mb_s']:6.2f} {result['ratio_mb_cpu_s']:6.2f}")
-    print(" |".join(cells), flush=True)
-
-
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mb", type=float, default=60, help="record values per run")
+    parser.add_argument(
+        "--mb", type=float, default=500, help="record values per run (Java tools: half of it)"
+    )
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", default="", help="cases whose name contains this text")
+    parser.add_argument("--only", action="append", default=[], help="rows whose name contains this text")
+    parser.add_argument("--quick", action="store_true", help="little data, one run: does it all work?")
     parser.add_argument("--no-kafka", action="store_true")
+    parser.add_argument("--list", action="store_true", help="name the rows and stop")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench" / "broker.json")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the brokers too
-    script = Path(os.environ.get("ISTHMUS_INTEROP", ROOT.parent / "shared" / "interop")) / "kafka.sh"
-    data = Path(tempfile.mkdtemp(prefix="bench-broker-"))
-    rows: list[dict[str, Any]] = []
+    if options.quick:
+        options.mb, options.repeat = min(options.mb, 30.0), 1
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    script = interop_script()
+    data = Path(tempfile.mkdtemp(prefix="bench-broker-", dir=os.environ.get("TMPDIR")))
+    bench = Bench(options, script, data)
+    chosen = [
+        step
+        for step in steps(bench, options, script)
+        if not options.only or any(text in step[0] for text in options.only)
+    ]
+    rows: list[Row] = []
     try:
+        if options.list:
+            print("\n".join(name for name, _ in chosen))
+            return
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the brokers too
         with contextlib.ExitStack() as running:
-            sides = [running.enter_context(isthmus(data / "data"))]
+            bench.sides.append(running.enter_context(isthmus(data / "data")))
             if options.no_kafka or not script.is_file():
-                print(f"Apache Kafka is not measured{'' if options.no_kafka else f': no {script}'}")
+                why = "" if options.no_kafka else f": no {script}"
+                print(f"Apache Kafka is not measured{why}; the rows show our side alone", flush=True)
             else:
-                sides.append(running.enter_context(apache_kafka(script)))
-            warm = Case("consume", 1000, "1", "none", "warm-up")
-            for side in sides:
-                measure(side, warm, WARM_UP_MB)
-            print(f"{'':32} |    MB/s  MB/CPU-s  res. MB |    MB/s  MB/CPU-s  res. MB |  ratio  (CPU)")
-            for case in cases():
-                if options.only in case.name:
-                    rows.append(row(case, sides, options.mb, options.repeat))
-                    show(rows[-1])
+                bench.sides.append(running.enter_context(apache_kafka(script)))
+            bench.warm_up()
+            print(report.head(), flush=True)
+            for _, step in chosen:
+                found = step()
+                for row in [found] if isinstance(found, dict) else found:
+                    rows.append(row)
+                    print(report.line(row), flush=True)
     finally:
         shutil.rmtree(data, ignore_errors=True)
-    write(options, rows)
-
-
-def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    report = {
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "partitions": PARTITIONS,
-        "mb_per_run": options.mb,
-        "repeat": options.repeat,
-        "rows": rows,
-    }
-    options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        if rows:
+            described = {"partitions": 6, "mb_per_run": options.mb, "repeat": options.repeat}
+            report.write(options.json, described, rows)
 
 
 if __name__ == "__main__":

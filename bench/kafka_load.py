@@ -3,7 +3,12 @@
     python bench/kafka_load.py produce|consume BOOTSTRAP TOPIC --size BYTES --mb N [--acks A] [--codec C]
 
 Connects, prints `ready`, waits for a line on its input, runs the load, prints one JSON object:
-`seconds`, `bytes` (of record values), `records`.
+`seconds`, `bytes` (of record values), `records`, and the round trips of requests as librdkafka saw them
+(`p50_ms`, `p99_ms`: medians over windows of a quarter of a second).
+
+One setting is not librdkafka's default: `fetch.queue.backoff.ms`. When a consumer's queue is full it stops
+fetching for that long, a second by default. A broker that fills the queue faster than Python empties it
+would be measured by these pauses: half of all seconds at 1 KB lz4, with the broker using 2 % of a core.
 """
 
 import argparse
@@ -12,12 +17,35 @@ import os
 import random
 import sys
 import time
+from statistics import median
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 CHUNK = 5_000
 POLL_S = 0.2
+QUEUE_BACKOFF_MS = 1
+STATISTICS_MS = 250
+
+
+class RoundTrips:
+    """Collects the broker's windows from librdkafka's statistics."""
+
+    def __init__(self) -> None:
+        self._p50: list[float] = []
+        self._p99: list[float] = []
+
+    def take(self, statistics: str) -> None:
+        for broker in json.loads(statistics)["brokers"].values():
+            window = broker["rtt"]
+            if broker["nodeid"] >= 0 and window["cnt"]:
+                self._p50.append(window["p50"] / 1000)
+                self._p99.append(window["p99"] / 1000)
+
+    def result(self) -> dict[str, float | None]:
+        if not self._p50:
+            return {"p50_ms": None, "p99_ms": None}
+        return {"p50_ms": median(self._p50), "p99_ms": median(self._p99)}
 
 
 def main() -> None:
@@ -53,8 +81,15 @@ def values(size: int, codec: str) -> list[bytes]:
 
 
 def produce(options: argparse.Namespace) -> dict[str, Any]:
+    trips = RoundTrips()
     producer = Producer(
-        {"bootstrap.servers": options.bootstrap, "acks": options.acks, "compression.type": options.codec}
+        {
+            "bootstrap.servers": options.bootstrap,
+            "acks": options.acks,
+            "compression.type": options.codec,
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": trips.take,
+        }
     )
     producer.list_topics(options.topic, timeout=30)
     messages = [{"value": value} for value in values(options.size, options.codec)]
@@ -74,12 +109,20 @@ def produce(options: argparse.Namespace) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     if left:
         raise SystemExit(f"{left} messages were not delivered")
-    return {"seconds": seconds, "bytes": sent * options.size, "records": sent}
+    return {"seconds": seconds, "bytes": sent * options.size, "records": sent, **trips.result()}
 
 
 def consume(options: argparse.Namespace) -> dict[str, Any]:
+    trips = RoundTrips()
     consumer = Consumer(
-        {"bootstrap.servers": options.bootstrap, "group.id": "bench", "enable.auto.commit": False}
+        {
+            "bootstrap.servers": options.bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": QUEUE_BACKOFF_MS,
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": trips.take,
+        }
     )
     metadata = consumer.list_topics(options.topic, timeout=30)
     partitions = metadata.topics[options.topic].partitions
@@ -92,7 +135,7 @@ def consume(options: argparse.Namespace) -> dict[str, Any]:
         got += sum(message.error() is None for message in consumer.consume(10_000, POLL_S))
     seconds = time.perf_counter() - begin
     consumer.close()
-    return {"seconds": seconds, "bytes": got * options.size, "records": got}
+    return {"seconds": seconds, "bytes": got * options.size, "records": got, **trips.result()}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The parts of `bench/broker.py`: the two sides, the loads, the rows and the report."""

@@ -1,0 +1,138 @@
+"""How long one record takes, on a quiet broker and beside heavy work.
+
+- end to end: one record at a time from a producer to a consumer, by the Java EndToEndLatency tool (whole
+  milliseconds) and by a librdkafka pair (`bench/record_latency.py`);
+- a small producer (100 records of 100 bytes a second, acks=1) quiet, while a lagging reader pulls segments
+  that are not in the page cache, and while the cleaner compacts a topic. The ratio is loaded by quiet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.brokers.cases import FETCH, PRODUCE, Case
+from bench.brokers.clients import run, tool
+from bench.brokers.sides import ROOT, Side
+
+Figures = dict[str, float | None]
+# A p99 of a busy producer may be this many times its quiet value.
+MUST_RATIO = 3.0
+SMALL_TOPIC = 1
+CLEANED_WITHIN_S = 180.0
+_PERCENTILES = re.compile(r"Percentiles: 50th = ([\d.]+), 99th = ([\d.]+)")
+
+
+def end_to_end_java(side: Side, records: int, script: Path) -> Figures:
+    topic = side.topic(SMALL_TOPIC)
+    text = tool(
+        script, "EndToEndLatency", "--bootstrap-server", side.bootstrap, "--topic", topic,
+        "--num-records", str(records), "--producer-acks", "1", "--record-size", "100",
+    )  # fmt: skip
+    side.drop(topic)
+    p50, p99 = (float(number) for number in _PERCENTILES.findall(text)[-1])
+    mean = re.findall(r"Avg latency: ([\d.]+)", text)[-1]
+    return {"p50_ms": p50, "p99_ms": p99, "mean_ms": float(mean)}
+
+
+def _client(side: Side, topic: str, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(ROOT / "bench" / "record_latency.py"), side.bootstrap, topic, *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _result(client: subprocess.Popen[str]) -> Figures:
+    """Ends the client and takes what it measured."""
+    out, _ = client.communicate("stop\n", timeout=300)
+    found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    return {"p50_ms": found["p50_ms"], "p99_ms": found["p99_ms"]}
+
+
+def end_to_end_librdkafka(side: Side, records: int) -> Figures:
+    topic = side.topic(SMALL_TOPIC)
+    with _client(side, topic, "pair", "--records", str(records)) as client:
+        found = _result(client)
+    side.drop(topic)
+    return found
+
+
+def small_producer(side: Side, work: Callable[[], object]) -> Figures:
+    """p50 and p99 of the small producer while `work` runs."""
+    topic = side.topic(SMALL_TOPIC)
+    with _client(side, topic, "steady") as client:
+        assert client.stdout is not None
+        if client.stdout.readline() != "ready\n":
+            raise SystemExit("the small producer did not start")
+        work()
+        found = _result(client)
+    side.drop(topic)
+    return found
+
+
+def beside_lagging_reader(side: Side, mb: float, script: Path, data: Path) -> dict[str, Figures]:
+    """Quiet and loaded figures; the reader's data is dropped from the page cache before it reads."""
+    quiet = small_producer(side, lambda: time.sleep(10))
+    topic = side.topic()
+    run(side, Case(load=PRODUCE, size=1000), topic, mb, script)
+    dropped = drop_from_cache(data, topic)
+    reading = Case(load=FETCH, size=1000)
+    loaded = small_producer(side, lambda: run(side, reading, topic, mb, script))
+    side.drop(topic)
+    return {"quiet": quiet, "loaded": loaded, "cold": {"mb": dropped / 1e6}}
+
+
+def drop_from_cache(data: Path, topic: str) -> int:
+    """Write the topic's segments to the disk and let the kernel forget them; returns their bytes."""
+    size = 0
+    for path in data.glob(f"**/{topic}-*/*.log"):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            size += os.fstat(fd).st_size
+        finally:
+            os.close(fd)
+    return size
+
+
+def beside_cleaner(side: Side, mb: float, data: Path) -> dict[str, Figures]:
+    """Quiet and loaded figures; loaded is from the end of writing until most is gone.
+
+    A twentieth of the records are the last of their key. `cleaned` is empty when it was not done in time.
+    """
+    quiet = small_producer(side, lambda: time.sleep(10))
+    topic = side.topic(SMALL_TOPIC, {"cleanup.policy": "compact", "segment.bytes": str(int(mb * 1e6) // 32)})
+    command = [
+        *(sys.executable, str(ROOT / "bench" / "record_latency.py"), side.bootstrap, topic, "keys"),
+        *("--mb", str(mb), "--keys", str(int(mb * 50))),
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    written = _size(data, topic)
+    cleaned: dict[str, float | None] = {}
+
+    def wait() -> None:
+        deadline = time.monotonic() + CLEANED_WITHIN_S
+        while _size(data, topic) > written / 3:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.25)
+        cleaned["mb"] = _size(data, topic) / 1e6
+
+    loaded = small_producer(side, wait)
+    side.drop(topic)
+    return {"quiet": quiet, "loaded": loaded, "written": {"mb": written / 1e6}, "cleaned": cleaned}
+
+
+def _size(data: Path, topic: str) -> int:
+    size = 0
+    for path in data.glob(f"**/{topic}-*/*.log"):
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
