@@ -1,6 +1,6 @@
 """A foreign suite that is run by pytest: an environment of its own, one process, results from its JUnit file.
 
-Used by the suites of Python clients. Names are `MODULE:TEST` or `MODULE:CLASS:TEST`, without the file's `test_`.
+Used by the suites of Python clients. Names are `MODULE:TEST` or `MODULE:CLASS:TEST`, without `test_`.
 """
 
 import os
