@@ -15,6 +15,7 @@ from broker.control.metadata_cache import MetadataCache, PartitionInfo
 from broker.control.topic_rules import wrong_name
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.turns import in_turns
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions_request import Cursor as Start
 from protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
@@ -31,7 +32,7 @@ _OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 
 
 
 @handles(DescribeTopicPartitionsRequest, min=0, max=0)
-def describe_topic_partitions(
+async def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     metadata = context.broker.metadata
@@ -43,7 +44,7 @@ def describe_topic_partitions(
             return _refused(request)
         names = names[bisect_left(names, start.topic_name) :]
     limit = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
-    return _page(metadata, names, start, limit)
+    return await _page(metadata, names, start, limit)
 
 
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -55,11 +56,11 @@ def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitions
     )
 
 
-def _page(
+async def _page(
     metadata: MetadataCache, names: Sequence[str], start: Start | None, limit: int
 ) -> DescribeTopicPartitionsResponse:
     response = DescribeTopicPartitionsResponse()
-    for name in names:
+    async for name in in_turns(names):
         if limit == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break

@@ -12,6 +12,7 @@ from __future__ import annotations
 from broker.control.metadata_cache import MetadataCache, PartitionInfo
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.turns import in_turns
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from protocol.messages.elect_leaders_response import (
@@ -25,7 +26,7 @@ _CODE_FROM = 1  # ElectLeaders v0 has no place for an error of the whole request
 
 
 @handles(ElectLeadersRequest, min=0, max=2, notes="answers only: the controller elects by itself")
-def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     metadata, everything = context.broker.metadata, request.topic_partitions is None
     asked = request.topic_partitions
     if asked is None:
@@ -36,8 +37,10 @@ def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> Elec
     if request.election_type not in (PREFERRED, UNCLEAN):
         return _refused(asked, context.api_version, f"there is no election type {request.election_type}")
     results = []
-    for topic in asked:
-        elections = [_election(metadata, topic.topic, index, request) for index in topic.partitions]
+    async for topic in in_turns(asked):
+        elections = [
+            _election(metadata, topic.topic, index, request) async for index in in_turns(topic.partitions)
+        ]
         if everything:
             elections = [each for each in elections if each.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         results.append(ReplicaElectionResult(topic=topic.topic, partition_result=elections))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from broker.control.metadata_cache import MetadataCache
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.turns import in_turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
@@ -25,7 +26,7 @@ from protocol.messages.list_partition_reassignments_response import ListPartitio
 
 
 @handles(AlterPartitionReassignmentsRequest, min=0, max=0, notes="partitions do not move between brokers yet")
-def alter_partition_reassignments(
+async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     metadata = context.broker.metadata
@@ -34,9 +35,11 @@ def alter_partition_reassignments(
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[_reassign(metadata, topic.name, wanted) for wanted in topic.partitions],
+                partitions=[
+                    _reassign(metadata, topic.name, wanted) async for wanted in in_turns(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ],
     )
 

@@ -36,6 +36,12 @@ PARTS = {
     ),
 }  # fmt: skip
 """Tests that stop at their first failure and are run in parts, called TEST:PART."""
+IDEMPOTENT = (
+    "0001_multiobj", "0005_order", "0008_reqacks", "0011_produce_batch", "0012_produce_consume",
+    "0017_compression", "0048_partitioner", "0073_headers", "0075_retry", "0076_produce_retry",
+    "0086_purge_remote", "0125_immediate_flush",
+)  # fmt: skip
+"""Tests that run a second time with idempotent producers, called TEST:idempotent."""
 _LIMIT_S = 600.0
 _AT_A_TIME = 3
 _TOPICS_TOOL = "org.apache.kafka.tools.TopicCommand"
@@ -72,6 +78,8 @@ def broker_tests(source: Path) -> dict[str, Job]:
             found |= {f"{name}:{part}": Job(number, scenario, part) for part in PARTS[name]}
         else:
             found[name] = Job(number, scenario)
+        if name in IDEMPOTENT:
+            found[f"{name}:idempotent"] = Job(number, scenario, idempotent=True)
     return found
 
 

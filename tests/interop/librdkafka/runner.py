@@ -25,15 +25,16 @@ _STATES = {"PASSED": "passed", "SKIPPED": "skipped", "DIDNTRUN": "skipped"}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A number in a scenario, as a whole or the subtests whose name contains `part`."""
+    """A number in a scenario: as a whole, or the subtests whose name contains `part`."""
 
     number: str
     scenario: str
     part: str = ""
+    idempotent: bool = False
 
     @property
     def label(self) -> str:
-        return f"{self.number}-{self.part}" if self.part else self.number
+        return "-".join(filter(None, (self.number, self.part, "idempotent" if self.idempotent else "")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Runner:
     def _run(self, job: Job, config: Path, output: Path) -> int:
         with output.open("wb") as sink:
             process = subprocess.Popen(
-                ["./test-runner", "-p1", "-L", "-s", job.scenario],
+                ["./test-runner", "-p1", "-L", "-s", job.scenario, *(["-P"] if job.idempotent else [])],
                 cwd=self.folder,
                 env={
                     **{name: text for name, text in os.environ.items() if name != "CI"},
