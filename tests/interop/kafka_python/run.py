@@ -12,6 +12,11 @@ from tests.interop.pytest_suite import PIP, PytestSuite, make_environment
 from tests.interop.suite import Options, Result, build_step, cache, main
 
 VERSION = "3.0.12"
+_BROKER = {
+    "num.partitions": "4",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+}
 KAFKA_VERSION = "4.1.0"  # what the tests are told to expect of the broker
 _REQUIREMENTS = (
     *("pytest==9.0.2", "pytest-timeout==2.4.0", "pytest-mock==3.15.1"),
@@ -58,7 +63,7 @@ def prepared() -> PytestSuite:
 def tests(options: Options) -> Iterator[Result]:
     suite = prepared()
     chosen = options.chosen(suite.ids())
-    with options.broker({"num.partitions": "4"}) as bootstrap:
+    with options.broker(_BROKER) as bootstrap:
         yield from suite.results(options, chosen, {"KAFKA_URI": f"kafka://{bootstrap}"})
 
 
