@@ -44,6 +44,7 @@ IGNORED: Mapping[str, str] = {
         "it is not needed here": (
             "log.cleaner.io.buffer.load.factor",
             "log.cleaner.io.buffer.size",
+            "log.initial.task.delay.ms",
             "controller.performance.always.log.threshold.ms",
             "controller.performance.sample.period.ms",
             "replica.socket.receive.buffer.bytes",

@@ -15,6 +15,9 @@ NO_LIMIT_MS: Final = (1 << 63) - 1
 class LogConfig:
     cleanup_policy: str = "delete"
     compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_messages: int = NO_LIMIT_MS

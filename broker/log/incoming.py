@@ -60,25 +60,29 @@ class AppendRules:
     """Every record needs a key."""
     every_record: bool
     """A header is not enough to tell whether a batch is acceptable."""
+    closer_look: bool
+    """No batch is an ordinary one: each is checked record by record, stamped, or may need another codec."""
 
     @classmethod
     def of(cls, config: LogConfig) -> "AppendRules":
         append_time = config.log_append_time
         behind = NO_LIMIT_MS if append_time else config.message_timestamp_before_max_ms
+        every_record = config.compacts or behind != NO_LIMIT_MS
         return cls(
             max_batch_bytes=config.max_message_bytes,
             append_time=append_time,
             ahead_ms=NO_LIMIT_MS if append_time else config.message_timestamp_after_max_ms,
             behind_ms=behind,
             keyed=config.compacts,
-            every_record=config.compacts or behind != NO_LIMIT_MS,
+            every_record=every_record,
+            closer_look=every_record or append_time or config.compression_type != "producer",
         )
 
 
 def ordinary_batch(view: memoryview, rules: AppendRules, now_ms: int) -> BatchHeader | None:
     """The header of one batch that a client may send just so; None when it takes a closer look."""
     size = len(view)
-    if size < HEADER_SIZE or size > rules.max_batch_bytes or rules.every_record or rules.append_time:
+    if size < HEADER_SIZE or size > rules.max_batch_bytes or rules.closer_look:
         return None
     fields = _FIELDS.unpack_from(view)
     base_offset, length, _, magic, crc, attributes, delta, _, latest, producer_id, _, sequence, count = fields

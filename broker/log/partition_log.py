@@ -35,6 +35,7 @@ from broker.log.loading import load_log
 from broker.log.log_view import LogView
 from broker.log.producer_gate import check_producers, note_producer
 from broker.log.producer_state import ProducerStates, SeenBatch
+from broker.log.recompression import recompressed
 from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
 from protocol.errors import ErrorCode
@@ -147,6 +148,8 @@ class Log(LogView):
         seen = check_producers(self.producers, view, found, origin)
         if seen is not None:
             return self._known(seen)
+        if origin is Origin.CLIENT:
+            view, found = recompressed(self._where, view, found, self._config)
         base = offset = self._end
         append_time = now_ms if self._rules.append_time else -1
         for pos, header in found:

@@ -30,6 +30,8 @@ def check_producers(
             if marker is not None:
                 producers.check_marker(header, marker.coordinator_epoch)
             continue
+        if origin is Origin.COORDINATOR:
+            producers.check_epoch(header)  # its sequences mean nothing
         if origin is not Origin.CLIENT:
             continue
         seen = producers.duplicate(header)

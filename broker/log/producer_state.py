@@ -10,7 +10,7 @@ A producer is forgotten `expiration_ms` after its last append *here*, by our clo
 count (old data may be loaded with an old timestamp), nor does the deletion of its records.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from broker.log.errors import AppendRefused
@@ -71,6 +71,9 @@ class ProducerStates:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(list(self._producers.values()))
 
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
@@ -136,6 +139,12 @@ class ProducerStates:
                 f"{self.where}: producer {header.producer_id} has an open transaction since offset"
                 f" {producer.txn_first_offset}, but sent a batch outside of it",
             )
+
+    def check_epoch(self, header: BatchHeader) -> None:
+        """Refuse a batch of an old epoch. Raises `AppendRefused`."""
+        producer = self._producers.get(header.producer_id)
+        if producer is not None and header.producer_epoch < producer.epoch:
+            self._refuse_epoch(header, producer.epoch)
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
         """Refuse a transaction marker of an old producer or coordinator epoch. Raises `AppendRefused`."""

@@ -102,6 +102,8 @@ def locate(log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: 
             return None
         if not region.is_cached():
             raise NotCached
+    except CorruptLog:
+        return None  # reading serves what stands before the damage
     except OSError as error:
         raise StorageFailed(f"{log.directory} cannot be read: {error.strerror}") from error
     return Located([region], region.size, next_offset)

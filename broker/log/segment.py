@@ -191,6 +191,8 @@ class Segment:
                     times.append(self.max_timestamp, self.max_timestamp_offset)
                 times.save(self.path("timeindex"))
             if offsets is not None:
+                if closing and self.size and not len(offsets):
+                    offsets.saved = -1  # an empty one is written too: Kafka's tools open it beside the other
                 offsets.save(self.path("index"))
 
     @property
@@ -403,18 +405,28 @@ class Segment:
     def _whole(self, data: memoryview, start: int, blocking: bool) -> tuple[int, int]:
         """How many bytes of `data`, which begins at `start`, are whole batches, and the offset after them.
 
-        Walks only from the last indexed batch on.
+        Walks only from the last indexed batch on. Stops before damage, so that it costs no sound batch that
+        stands in front of it; raises CorruptLog when nothing does.
         """
         have = len(data)
         at = max(0, self.offset_index.floor_position(start + have - HEADER_SIZE) - start)
-        base, length, delta = self._span(data, at, start + at, blocking)
+        try:
+            base, length, delta = self._span(data, at, start + at, blocking)
+        except CorruptLog:
+            if at == 0:
+                raise
+            at = 0
+            base, length, delta = self._span(data, at, start, blocking)
         next_offset = base
         while at + length + LENGTH_OVERHEAD <= have:
             at += length + LENGTH_OVERHEAD
             next_offset = base + delta + 1
             if at + HEADER_SIZE > have:
                 break
-            base, length, delta = self._span(data, at, start + at, blocking)
+            try:
+                base, length, delta = self._span(data, at, start + at, blocking)
+            except CorruptLog:
+                break
         return at, next_offset
 
     def batches_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:

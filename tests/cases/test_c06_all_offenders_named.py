@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from protocol.client import Connection
 from protocol.client.cluster import ClusterClient
 from protocol.client.topic_calls import NewTopic
@@ -15,20 +13,14 @@ from protocol.messages.produce_request import PartitionProduceData, ProduceReque
 from protocol.messages.produce_response import PartitionProduceResponse
 from protocol.records import Codec, Record, build_batch
 from protocol.types import TopicPartition
-from tests.support.sides import SIDES, Side, side_of
-from tests.support.zookeeper import fresh_chroot
+from tests.support.sides import SIDES, Side, StartSide
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(params=SIDES, scope="module")
-def side(
-    request: pytest.FixtureRequest,
-    zookeeper_server: EmbeddedZooKeeper,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Side]:
-    directory: Path = tmp_path_factory.mktemp("broker")
-    with side_of(request.param, "clean-c06", {}, lambda: fresh_chroot(zookeeper_server), directory) as side:
+def side(request: pytest.FixtureRequest, start_side: StartSide) -> Iterator[Side]:
+    with start_side(request.param, "clean-c06", {}) as side:
         yield side
 
 

@@ -6,7 +6,7 @@ Kafka too (see `tests.support.apache_kafka` for what that needs).
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,7 @@ class Side:
 
 
 Settings = Mapping[str, str]
+StartSide = Callable[[str, str, Settings], AbstractContextManager[Side]]
 
 
 @contextmanager
@@ -59,7 +60,9 @@ def side_of(
 ) -> Iterator[Side]:
     """A running single broker with these settings, ended afterwards."""
     if kind == KAFKA:
-        texts = [f"{key}={text}" for key, text in {**_ALONE, **settings}.items()]
+        # It would wait half a minute before its first retention and cleaning.
+        mine = {**_ALONE, "log.initial.task.delay.ms": "300", **settings}
+        texts = [f"{key}={text}" for key, text in mine.items()]
         with apache_kafka(name, *texts) as bootstrap:
             yield Side(bootstrap, None)
         return
