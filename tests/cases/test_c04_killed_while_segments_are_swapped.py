@@ -1,0 +1,159 @@
+"""C04: killed while cleaned segments replace old ones: a start finds the old or the new set, and no debris.
+
+ISTHMUS_SLOW=1 kills fifteen times, as the case asks for; otherwise three times.
+"""
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from tests.support.broker import BrokerProcess
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.cluster
+KILLS = 15 if os.environ.get("ISTHMUS_SLOW") == "1" else 3
+KEYS = 500
+TOPIC = "swapped"
+SETTINGS = {
+    "log.cleaner.backoff.ms": "50",
+    "log.segment.delete.delay.ms": "1000",
+    "log.cleaner.io.max.bytes.per.second": "20000000",
+}
+CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "200000"}
+
+
+class Writer(threading.Thread):
+    """Counts up under every key, for ever; `acknowledged` is the newest count that the broker has."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: dict[bytes, int] = {}
+        self.sent: dict[int, tuple[bytes, int]] = {}
+        """Offset -> (key, count), as acknowledged."""
+        self.failed: list[str] = []
+        self._stop_now = threading.Event()
+        self._producer = Producer({
+            "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "batch.size": 50_000,
+            "message.timeout.ms": 120_000, "reconnect.backoff.max.ms": 200,
+        })  # fmt: skip
+
+    def run(self) -> None:
+        count = 0
+        while not self._stop_now.is_set():
+            count += 1
+            for n in range(KEYS):
+                key = b"key-%d" % n
+                self._producer.produce(
+                    TOPIC, key=key, value=b"%d" % count + bytes(100), on_delivery=self._delivered
+                )
+            self._producer.poll(0)
+            self._stop_now.wait(0.05)  # a steady load, not all that the machine can do
+            while len(self._producer) > 20 * KEYS and not self._stop_now.is_set():
+                self._producer.poll(0.05)
+        if self._producer.flush(120):
+            self.failed.append("not everything was delivered")
+
+    def _delivered(self, error: object, message: object) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+            return
+        count = int(message.value().rstrip(b"\0"))  # type: ignore[attr-defined]
+        key = message.key()  # type: ignore[attr-defined]
+        self.acknowledged[key] = max(count, self.acknowledged.get(key, 0))
+        self.sent[message.offset()] = key, count  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        self._stop_now.set()
+        self.join(150)
+        assert not self.is_alive()
+
+
+@pytest.fixture
+def process(zookeeper: str, tmp_path: Path) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(tmp_path / "broker", zookeeper, 1, settings=SETTINGS)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+def read_all(bootstrap: str) -> tuple[int, dict[int, tuple[bytes, int]]]:
+    """Earliest offset, and what is at every offset up to where the end is now."""
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": "c04",
+        "enable.auto.commit": False,
+    })  # fmt: skip
+    found: dict[int, tuple[bytes, int]] = {}
+    try:
+        earliest, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=30)
+        consumer.assign([TopicPartition(TOPIC, 0, earliest)])
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for message in consumer.consume(10_000, timeout=0.5):
+                assert message.error() is None
+                found[message.offset()] = message.key(), int(message.value().rstrip(b"\0"))
+            if max(found, default=-1) >= end - 1:
+                return earliest, found
+        raise AssertionError("the end does not come")
+    finally:
+        consumer.close()
+
+
+def debris(directory: Path) -> list[str]:
+    assert directory.is_dir()
+    return [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
+
+
+def test_killed_again_and_again(process: BrokerProcess) -> None:
+    bootstrap = process.bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=CONFIGS)])[TOPIC].result(30)
+    directory = process.directory / "data" / "log" / f"{TOPIC}-0"
+    writer = Writer(bootstrap)
+    writer.start()
+    seen: dict[int, tuple[bytes, int]] = {}
+    start_times, earliest = [], 0
+    for _ in range(KILLS):
+        wait_until(lambda: any(name.endswith(".cleaned") for name in debris(directory)), "a cleaning")
+        time.sleep(random.uniform(0.02, 0.4))  # anywhere in it
+        process.kill()
+        process.start()
+        used = psutil.Process(process.pid).cpu_times()  # the machine may be busy with other things
+        start_times.append(used.user + used.system)
+        first, found = read_all(bootstrap)
+        assert first >= earliest
+        earliest = first
+        for offset, record in found.items():
+            assert seen.setdefault(offset, record) == record, f"two values at offset {offset}"
+    writer.stop()
+    assert not writer.failed
+    for offset, record in writer.sent.items():
+        assert seen.setdefault(offset, record) == record, f"two values at offset {offset}"
+    _, found = read_all(bootstrap)
+    newest = {key: count for _, (key, count) in sorted(found.items())}
+    assert newest == writer.acknowledged
+    alter_quiet(admin)
+    wait_until(lambda: not debris(directory), "nothing left of swaps", bound_s=30)
+    assert len(found) < len(writer.sent), "something was compacted"
+    assert start_times[-1] <= 2 * start_times[0] + 2
+
+
+def alter_quiet(admin: AdminClient) -> None:
+    """No more cleaning, so that what is left is left."""
+    entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
