@@ -30,6 +30,7 @@ MAY_SUCCEED = frozenset(
         ApiKey.METADATA,
         ApiKey.LIST_GROUPS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_TRANSACTIONS,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_CLUSTER,
@@ -66,7 +67,7 @@ def error_codes(message: Struct) -> list[int]:
     found: list[int] = []
     for field in message.FIELDS:
         value = getattr(message, field.name)
-        if field.name == "error_code":
+        if field.name.endswith("error_code"):
             found.append(value)
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Struct):
