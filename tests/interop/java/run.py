@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.interop.java import scenarios_groups, scenarios_load, scenarios_records, scenarios_topics
+from tests.interop.java import jars, scenarios_groups, scenarios_load, scenarios_records, scenarios_topics
 from tests.interop.java.shell import Shell, differences
 from tests.interop.java.tool_server import ToolServer
 from tests.interop.suite import Options, Result, main
@@ -91,6 +91,7 @@ def compare(scenario: Scenario, shells: Sequence[Shell]) -> Result:
 
 def tests(options: Options) -> Iterator[Result]:
     chosen = options.chosen(scenario.__name__ for scenario in COMPARED)
+    jars.tools()
     with ExitStack() as stack:
         log = options.scratch / "tools.log"
         given = [f"{name}={text}" for name, text in SETTINGS.items()]
