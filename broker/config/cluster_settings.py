@@ -236,3 +236,10 @@ class CoordinatorSettings:
         "How often transactions are looked through for some to abort.",
         at_least(1),
     )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Kind.INT,
+        3_600_000,
+        "How often transactional ids are looked through for some to forget.",
+        at_least(1),
+    )

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from broker.clock import Clock
 from broker.coordinator.groups.group import Group
 from broker.coordinator.groups.states import GroupState
-from broker.coordinator.offsets.committed import CommittedOffset, commit_refusal
+from broker.coordinator.offsets.committed import CommittedOffset, commit_refusal, txn_commit_refusal
 from broker.coordinator.offsets_log import OFFSETS_TOPIC, as_coordinator_error
 from broker.coordinator.records import group_record, offset_record
 from broker.coordinator.runtime import Runtime
@@ -87,6 +87,51 @@ class OffsetStore:
             shard.set_offset(group_id, partition, committed, at)
         shard.group_or_new(group_id)
         return ErrorCode.NONE
+
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        producer: tuple[int, int],
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> ErrorCode:
+        """Store positions that count once the producer (id, epoch) has committed its transaction (KIP-98)."""
+        led = self._runtime.shards.of(group_id)
+        shard = led.shard
+        group = shard.groups.get(group_id)
+        error = txn_commit_refusal(group, member_id, instance_id, generation)
+        if error is not ErrorCode.NONE or not offsets:
+            return error
+        if group is not None and member_id in group.members:
+            group.keep_alive(group.members[member_id], self._runtime.now())
+        now_ms = self._clock.now_ms()
+        records = [
+            offset_record(group_id, partition, committed, now_ms) for partition, committed in offsets.items()
+        ]
+        try:
+            last = led.log.append(records, producer)
+            # At once: the marker that ends the transaction may come before the replicas have this.
+            for at, (partition, committed) in enumerate(offsets.items(), last - len(records) + 1):
+                shard.add_pending(producer[0], group_id, partition, committed, at)
+            shard.group_or_new(group_id)
+            if not led.log.is_safe(last):
+                await led.log.wait_safe(last)
+        except KafkaError as failed:
+            logger.warning("offsets of group %r were not stored: %s", group_id, failed)
+            return as_coordinator_error(failed.code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        return ErrorCode.NONE
+
+    def on_transaction_end(self, index: int, producer_id: int, commit: bool) -> None:
+        """A marker was written to offsets partition `index`."""
+        for led in self._runtime.shards:
+            if led.shard.index == index:
+                led.shard.end_transaction(producer_id, commit)
+
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether an open transaction commits this position."""
+        return self._runtime.shards.of(group_id).shard.is_pending(group_id, partition)
 
     def fetch(
         self, group_id: str, partitions: Iterable[TopicPartition] | None

@@ -69,9 +69,23 @@ class OffsetsLog:
     def __str__(self) -> str:
         return str(self._partition)
 
-    def append(self, records: Sequence[Record]) -> int:
-        """Append `records` and return the offset of the last one. Raises `KafkaError`."""
-        batch = memoryview(bytearray(build_batch(records, codec=self._codec)))
+    def append(self, records: Sequence[Record], producer: tuple[int, int] | None = None) -> int:
+        """Append `records` and return the offset of the last one. Raises `KafkaError`.
+
+        With a producer (id, epoch) they belong to its open transaction.
+        """
+        if producer is None:
+            built = build_batch(records, codec=self._codec)
+        else:
+            built = build_batch(
+                records,
+                codec=self._codec,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                base_sequence=0,
+                transactional=True,
+            )
+        batch = memoryview(bytearray(built))
         self._check_leader()
         try:
             return self._partition.append(batch, all_replicas=True, origin=Origin.COORDINATOR).last_offset

@@ -58,8 +58,10 @@ class Replay:
             marker = read_marker(memoryview(batches), position, header)
             if marker is not None:
                 staged = self._open.pop(header.producer_id, {})
-                if marker.commit:
-                    self._latest.update(staged)
+                for key, found in staged.items() if marker.commit else ():
+                    # A plain commit that came after this one is the later word, as it is in memory.
+                    if key not in self._latest or self._latest[key].offset < found.offset:
+                        self._latest[key] = found
             return
         into = self._open.setdefault(header.producer_id, {}) if header.is_transactional else self._latest
         for count, record in enumerate(read_records(batches, position, header), 1):
@@ -81,8 +83,22 @@ class Replay:
                     )
             if count % _STEP == 0:
                 yield
+        for producer_id, staged in self._open.items():
+            for key, found in staged.items():
+                self._restore_pending(shard, producer_id, key, found)
         for group_id in shard.offsets:
             shard.group_or_new(group_id)  # positions of consumers that never joined, or a group Kafka forgot
+
+    def _restore_pending(self, shard: Shard, producer_id: int, key_data: bytes, found: Found) -> None:
+        try:
+            key = read_key(key_data)
+            if isinstance(key, OffsetKey) and found.value is not None:
+                committed = read_offset(found.value)
+                later = self._latest.get(key_data)
+                if later is None or later.offset < found.offset:
+                    shard.add_pending(producer_id, key.group_id, key.partition, committed, found.offset)
+        except ProtocolError as error:
+            logger.error("%s: record at offset %d cannot be read: %s", self._where, found.offset, error)
 
     def _restore(self, shard: Shard, key_data: bytes, value: bytes, offset: int) -> None:
         key = read_key(key_data)

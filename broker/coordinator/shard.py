@@ -22,6 +22,8 @@ from broker.coordinator.offsets.expiry import expired_offsets
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 
+OffsetOf = tuple[str, TopicPartition]
+
 
 class ShardState(Enum):
     """Whether a shard can be asked."""
@@ -46,11 +48,18 @@ class Shard:
         self.commits_under_way: Counter[str] = Counter()
         #: Partitions that were deleted while the shard was loading.
         self.deleted_meanwhile: set[TopicPartition] = set()
-        self._written_at: dict[tuple[str, TopicPartition], int] = {}
+        #: Ends of transactions that came while the shard was loading.
+        self.ended_meanwhile: list[tuple[int, bool]] = []
+        #: Offsets committed in open transactions, by producer id, and the log offsets of their records.
+        self.pending: dict[int, dict[OffsetOf, tuple[CommittedOffset, int]]] = {}
+        self._written_at: dict[OffsetOf, int] = {}
 
     def activate(self, now: Instant) -> None:
         """Loading is complete: the sessions of restored members start."""
         self.state = ShardState.ACTIVE
+        for producer_id, commit in self.ended_meanwhile:
+            self.end_transaction(producer_id, commit)
+        self.ended_meanwhile.clear()
         for group in self.groups.values():
             resume(group, now)
 
@@ -76,6 +85,9 @@ class Shard:
     def forget_group(self, group_id: str) -> Group | None:
         """Remove an empty group and its offsets."""
         self.forget_offsets(group_id, list(self.offsets.get(group_id, ())))
+        for offsets in self.pending.values():
+            for key in [key for key in offsets if key[0] == group_id]:
+                del offsets[key]
         group = self.groups.pop(group_id, None)
         if group is not None:
             kill(group, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -92,8 +104,35 @@ class Shard:
             self._written_at[key] = written_at
             self.offsets.setdefault(group_id, {})[partition] = committed
 
+    def add_pending(
+        self, producer_id: int, group_id: str, partition: TopicPartition, committed: CommittedOffset, at: int
+    ) -> None:
+        """Keep an offset of an open transaction aside; `at` is the offset of its record."""
+        self.pending.setdefault(producer_id, {})[group_id, partition] = (committed, at)
+
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        """A marker came: what the producer has committed counts, or never happened (KIP-98)."""
+        if self.state is ShardState.LOADING:
+            self.ended_meanwhile.append((producer_id, commit))
+            return
+        for (group_id, partition), (committed, at) in self.pending.pop(producer_id, {}).items():
+            if commit:
+                self.set_offset(group_id, partition, committed, at)
+                self.group_or_new(group_id)
+
+    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether an open transaction commits this offset (KIP-447)."""
+        return any((group_id, partition) in offsets for offsets in self.pending.values())
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction commits some offset of the group."""
+        return any(name == group_id for offsets in self.pending.values() for name, _ in offsets)
+
     def forget_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Forget offsets whose tombstones are written."""
+        for offsets in self.pending.values():
+            for partition in partitions:
+                offsets.pop((group_id, partition), None)
         known = self.offsets.get(group_id)
         if known is None:
             return
@@ -107,6 +146,8 @@ class Shard:
         """Yield (group, offsets to forget, whether the group goes too) where there is something to forget."""
         for group in list(self.groups.values()):
             if self.groups.get(group.group_id) is not group or self.commits_under_way[group.group_id]:
+                continue
+            if self.pending and self.has_pending(group.group_id):
                 continue
             offsets = self.offsets.get(group.group_id, {})
             over = expired_offsets(group, offsets, now_ms, retention_ms)

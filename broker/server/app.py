@@ -22,6 +22,9 @@ from broker.control.topic_admin import TopicAdmin
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.producer_ids import Block, ProducerIds
 from broker.coordinator.settings import GroupSettings
+from broker.coordinator.transactions.coordinator import TransactionCoordinator
+from broker.coordinator.transactions.markers import MarkerSender, MarkerWriter
+from broker.coordinator.transactions.settings import TransactionSettings
 from broker.log import LogConfig, LogManager
 from broker.log.cleaner.log_cleaner import LogCleaner
 from broker.replication import ReplicaManager
@@ -62,6 +65,8 @@ class Broker:
         groups: GroupCoordinator,
         producer_ids: ProducerIds,
         controller: Controller | None = None,
+        markers: MarkerWriter,
+        transactions: TransactionCoordinator,
         registry: Registry | None = None,
     ) -> None:
         self.config = config
@@ -73,6 +78,8 @@ class Broker:
         self.groups = groups
         self.producer_ids = producer_ids
         self.controller = controller
+        self.markers = markers
+        self.transactions = transactions
         self.registry = registry if registry is not None else Registry.discover()
         self.metrics = BrokerMetrics()
         self.damage = Damage()
@@ -93,6 +100,7 @@ class Broker:
         self.groups.start()
         self._start_periodic()
         self.cleaner.start()
+        self.transactions.start()
         return {endpoint.name: await self._open(endpoint) for endpoint in self.config.endpoints}
 
     async def stop(self, broker_epoch: int = -1) -> None:
@@ -106,6 +114,7 @@ class Broker:
         await self.cleaner.stop()
         await self.groups.close()
         for executor in (self.disk_readers, self._disk_keeper):
+        await self.transactions.close()
             await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
         await asyncio.to_thread(self.logs.close, broker_epoch)
 
@@ -182,6 +191,17 @@ def assemble(
     replicas.on_leadership_change(groups.on_leadership_change)
     topics.configs.on_change(lambda topic: logs.set_config(topic, topics.topic_config(topic)))
     broker = Broker(
+    producer_ids = ProducerIds(claim_producer_ids)
+    markers = MarkerWriter(replicas, clock.now_ms, groups.offsets.on_transaction_end)
+    settings = TransactionSettings.from_config(config)
+    transactions = TransactionCoordinator(
+        clock=clock,
+        settings=settings,
+        metadata=metadata,
+        producer_ids=producer_ids,
+        markers=MarkerSender(markers, metadata, settings.listener),
+    )
+    replicas.on_leadership_change(transactions.on_leadership_change)
         config=config,
         clock=clock,
         logs=logs,
@@ -189,7 +209,9 @@ def assemble(
         metadata=metadata,
         topics=topics,
         groups=groups,
-        producer_ids=ProducerIds(claim_producer_ids),
+        producer_ids=producer_ids,
+        markers=markers,
+        transactions=transactions,
         controller=controller,
     )
     topics.configs.on_broker_change(partial(_take_up, broker))

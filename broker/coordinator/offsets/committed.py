@@ -50,3 +50,23 @@ def commit_refusal(
         # The member knows the new generation and does not yet know its partitions: it commits too late.
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
+
+
+def txn_commit_refusal(
+    group: Group | None, member_id: str, instance_id: str | None, generation: int
+) -> ErrorCode:
+    """`commit_refusal` for a commit in a transaction (KIP-447).
+
+    A producer that says nothing of the group is let through, as those from before KIP-447 are: transactional
+    ids fence them. One that names a member may commit in the middle of a round.
+    """
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and (group.state is GroupState.EMPTY or not (member_id or instance_id)):
+        return ErrorCode.NONE
+    error = group.check_member(member_id, instance_id)
+    if error is ErrorCode.NONE and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error

@@ -1,9 +1,8 @@
-"""FindCoordinator (key 10): which broker coordinates a group.
+"""FindCoordinator (key 10): which broker coordinates a group or a transactional id.
 
-- The leader of the group's partition of `__consumer_offsets`; the topic is made when it is first asked for.
+- The leader of its partition of `__consumer_offsets` or `__transaction_state`; the topic is made when it is
+  first asked for.
 - v0 asks for groups only; v4 asks for several keys (KIP-699).
-- Transactions have no coordinator yet: such a key is refused with INVALID_REQUEST and a message, because an
-  error that says "try again" would make producers wait for ever.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from broker.coordinator.offsets_log import OFFSETS_TOPIC
+from broker.control.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.server.context import RequestContext
 from broker.server.registry import handles
 from protocol.errors import ErrorCode, KafkaError
@@ -28,7 +27,7 @@ _TRANSACTION = 1
 _SEVERAL_FROM = 4
 
 
-@handles(FindCoordinatorRequest, min=0, max=4, notes="groups only, no transactions yet")
+@handles(FindCoordinatorRequest, min=0, max=4)
 async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
@@ -49,31 +48,32 @@ async def find_coordinator(
 
 
 async def _find(key_type: int, key: str, context: RequestContext) -> Coordinator:
-    if key_type == _TRANSACTION:
-        return _refused(key, ErrorCode.INVALID_REQUEST, "transactions are not supported by this broker yet")
-    if key_type != _GROUP:
+    if key_type not in (_GROUP, _TRANSACTION):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
     broker = context.broker
+    topic = OFFSETS_TOPIC if key_type == _GROUP else TRANSACTIONS_TOPIC
+    if key_type == _TRANSACTION and not key:
+        return _refused(key, ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     try:
-        await broker.topics.ensure_internal_topic(OFFSETS_TOPIC)
+        await broker.topics.ensure_internal_topic(topic)
     except KafkaError as error:
-        broker.groups.report_trouble(f"{OFFSETS_TOPIC} cannot be made: {error}")
-        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} cannot be made: {error}")
-    return _leader(broker, key, context.connection.listener)
+        broker.groups.report_trouble(f"{topic} cannot be made: {error}")
+        return _refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} cannot be made: {error}")
+    coordinator = broker.groups if key_type == _GROUP else broker.transactions
+    return _leader(broker, key, topic, coordinator.partition_of(key), context.connection.listener)
 
 
-def _leader(broker: Broker, group_id: str, listener: str) -> Coordinator:
-    partition = broker.groups.partition_of(group_id)
-    node_id = broker.metadata.leader(OFFSETS_TOPIC, partition)
+def _leader(broker: Broker, key: str, topic: str, partition: int, listener: str) -> Coordinator:
+    node_id = broker.metadata.leader(topic, partition)
     endpoint = broker.metadata.endpoint(node_id, listener)
     if endpoint is None:
         return _refused(
-            group_id,
+            key,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            f"{OFFSETS_TOPIC}-{partition} has no leader with a listener {listener}",
+            f"{topic}-{partition} has no leader with a listener {listener}",
         )
     return Coordinator(
-        key=group_id,
+        key=key,
         node_id=node_id,
         host=endpoint.host,
         port=endpoint.port,

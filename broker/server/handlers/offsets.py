@@ -5,8 +5,8 @@
   own expiry.
 - "No offset" is -1 without an error, and only ever said by a coordinator that has read its log to the end.
   An error of the group is repeated on every asked partition.
-- OffsetFetch v2+ with null topics asks for all positions; v8 asks for several groups (KIP-709). No position
-  can be unstable yet (`require_stable`, KIP-447): nothing is committed in transactions.
+- OffsetFetch v2+ with null topics asks for all positions; v8 asks for several groups (KIP-709). Who asks for
+  stable ones is told UNSTABLE_OFFSET_COMMIT where an open transaction commits a position (v7+, KIP-447).
 - OffsetDelete leaves alone what a member reads (GROUP_SUBSCRIBED_TO_TOPIC, KIP-496).
 """
 
@@ -20,6 +20,7 @@ from broker.coordinator.groups.subscription import CONSUMER
 from broker.coordinator.offsets.committed import NO_EXPIRY, CommittedOffset
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.turns import MANY_ITEMS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition
 from protocol.messages.offset_commit_response import (
@@ -46,6 +47,7 @@ from protocol.types import TopicPartition
 
 _BATCHED_FROM = 8
 _NO_OFFSET = CommittedOffset(-1, -1, "", -1)
+_UNSTABLE = CommittedOffset(-1, -1, "", -1)  # known by its identity
 
 
 # -- commit ------------------------------------------------------------------------------------------------
@@ -134,13 +136,14 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Offset
                         if group.topics is None
                         else ((t.name, t.partition_indexes) for t in group.topics),
                         context,
+                        request.require_stable,
                     ),
                 )
                 for group in request.groups
             ]
         )
     topics = None if request.topics is None else ((t.name, t.partition_indexes) for t in request.topics)
-    positions, code = _positions(request.group_id, topics, context)
+    positions, code = _positions(request.group_id, topics, context, request.require_stable)
     return OffsetFetchResponse(
         error_code=code,
         topics=[
@@ -152,7 +155,7 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Offset
                         committed_offset=committed.offset,
                         committed_leader_epoch=committed.leader_epoch,
                         metadata=committed.metadata,
-                        error_code=code,
+                        error_code=_code_of(committed, code),
                     )
                     for index, committed in partitions
                 ],
@@ -160,6 +163,10 @@ def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> Offset
             for topic, partitions in positions.items()
         ],
     )
+
+
+def _code_of(committed: CommittedOffset, code: ErrorCode) -> ErrorCode:
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is _UNSTABLE else code
 
 
 def _group_response(group_id: str, positions: Positions, code: ErrorCode) -> OffsetFetchResponseGroup:
@@ -175,7 +182,7 @@ def _group_response(group_id: str, positions: Positions, code: ErrorCode) -> Off
                         committed_offset=committed.offset,
                         committed_leader_epoch=committed.leader_epoch,
                         metadata=committed.metadata,
-                        error_code=code,
+                        error_code=_code_of(committed, code),
                     )
                     for index, committed in partitions
                 ],
@@ -186,7 +193,7 @@ def _group_response(group_id: str, positions: Positions, code: ErrorCode) -> Off
 
 
 def _positions(
-    group_id: str, topics: Iterable[tuple[str, list[int]]] | None, context: RequestContext
+    group_id: str, topics: Iterable[tuple[str, list[int]]] | None, context: RequestContext, stable: bool
 ) -> tuple[Positions, ErrorCode]:
     """Positions by topic, in the order asked for, and the group's error, which then holds for all of them."""
     wanted = (
@@ -202,8 +209,12 @@ def _positions(
         found = dict.fromkeys(wanted or ())
         code = error.code
     positions: Positions = {}
+    offsets = context.broker.groups.offsets
     for partition, committed in found.items():
-        positions.setdefault(partition.topic, []).append((partition.partition, committed or _NO_OFFSET))
+        position = committed or _NO_OFFSET
+        if stable and code is ErrorCode.NONE and offsets.is_pending(group_id, partition):
+            position = _UNSTABLE
+        positions.setdefault(partition.topic, []).append((partition.partition, position))
     return positions, code
 
 

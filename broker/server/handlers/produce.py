@@ -6,6 +6,7 @@
 - acks=all waits outside this call until the high watermark passes the batch; the next request of the
   connection may be appended meanwhile.
 - Record bytes are slices of the connection's receive buffer and go to the log from there.
+- The first batch of a transaction is checked against it where this broker coordinates it (KIP-890, part 1).
 - From v10 a wrong leader is corrected in the answer (KIP-951). v12 (KIP-890) and v13 (topic ids) are not
   served.
 """
@@ -24,6 +25,7 @@ from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.edge import CloseConnectionError
 from broker.server.registry import handles
+from broker.server.transaction_members import verify_member
 from protocol.codec.schema import RecordData
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest
@@ -78,8 +80,8 @@ class _Produce:
     """One request's appends and what is still missing for its answer."""
 
     __slots__ = (
-        "_acks", "_all", "_broker", "_internal", "_listener", "_timeout_s", "_version", "failed", "response",
-        "unreplicated",
+        "_acks", "_all", "_broker", "_internal", "_listener", "_timeout_s", "_transactional_id", "_version",
+        "failed", "response", "unreplicated",
     )  # fmt: skip
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
@@ -102,6 +104,7 @@ class _Produce:
             try:
                 if refused is not None:
                     raise refused
+        self._transactional_id = request.transactional_id
                 result = self._append(topic, data, answers)
             except (KafkaError, AppendRefused) as error:
                 answers.append(self._refusal(topic, data.index, error))
@@ -122,7 +125,10 @@ class _Produce:
         self, topic: str, data: PartitionProduceData, answers: list[PartitionProduceResponse]
     ) -> AppendResult:
         partition = self._broker.replicas.leader(topic, data.index)
-        result = partition.append(self._checked(data.records), all_replicas=self._all)
+        batch = self._checked(data.records)
+        if self._transactional_id is not None:
+            verify_member(self._broker.transactions, self._transactional_id, partition, batch)
+        result = partition.append(batch, all_replicas=self._all)
         answer = PartitionProduceResponse(
             index=data.index,
             base_offset=result.base_offset,

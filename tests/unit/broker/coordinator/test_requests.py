@@ -263,7 +263,8 @@ async def test_find_coordinator_in_every_version(here: Served, version: int) -> 
 
     assert await find("g") == (E.NONE, 1, here.port)
     if version:
-        assert await find("my-txn", key_type=1) == (E.INVALID_REQUEST, -1, -1)
+        assert await find("my-txn", key_type=1) == (E.NONE, 1, here.port)
+        assert await find("", key_type=1) == (E.INVALID_REQUEST, -1, -1)
 
 
 async def test_the_offsets_topic_is_made_when_it_is_first_asked_for(tmp_path: Path) -> None:
@@ -282,8 +283,11 @@ async def test_init_producer_id_in_every_version(here: Served, version: int) -> 
         assert (answer.error_code, answer.producer_epoch) == (E.NONE, 0)
         seen.add(answer.producer_id)
     assert len(seen) == 3
-    refused = await here.connection.send(InitProducerIdRequest(transactional_id="x"), version)
-    assert (refused.error_code, refused.producer_id) == (E.INVALID_REQUEST, -1)
+    too_long = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=900_001)
+    refused = await here.connection.send(too_long, version)
+    assert (refused.error_code, refused.producer_id) == (E.INVALID_TRANSACTION_TIMEOUT, -1)
+    elsewhere = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    assert (await here.connection.send(elsewhere, version)).error_code == E.NOT_COORDINATOR
 
 
 async def test_groups_are_counted_for_the_metrics(here: Served) -> None:

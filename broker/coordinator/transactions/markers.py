@@ -1,0 +1,208 @@
+"""Markers that end a transaction: written into own partitions, sent to the leaders of others.
+
+Goes on until each partition has its marker or is gone (Kafka's TransactionMarkerChannelManager). A topic
+that was deleted and made again gets none: the transaction has left nothing in it. Knows no rules of
+transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from broker.control.internal_topics import TRANSACTIONS_TOPIC
+from broker.control.metadata_cache import NO_LEADER, MetadataCache
+from broker.coordinator.offsets_log import OFFSETS_TOPIC
+from broker.log import AppendRefused, LogError, Origin
+from broker.replication.partition import Partition
+from protocol.client import Connection
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from protocol.records import Record, build_batch
+from protocol.types import TopicPartition
+
+logger = logging.getLogger("isthmus.broker.coordinator")
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 1.0
+_SEND_TIMEOUT_S: Final = 10.0
+_VERSION: Final = 1
+FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""The partition has heard of a newer producer or coordinator: its own marker is there or will come."""
+
+
+class Ending(NamedTuple):
+    """How a producer's transaction ends."""
+
+    producer_id: int
+    epoch: int
+    commit: bool
+    coordinator_epoch: int
+
+
+class Replicas(Protocol):
+    """What markers need of the replica manager."""
+
+    broker_id: int
+
+    def leader(self, topic: str, partition: int) -> Partition: ...
+
+
+def marker_batch(ending: Ending, now_ms: int) -> bytes:
+    """The control batch that Kafka writes for this ending."""
+    key = _KEY.pack(0, 1 if ending.commit else 0)
+    value = _VALUE.pack(0, ending.coordinator_epoch)
+    return build_batch(
+        [Record(offset=0, timestamp=now_ms, key=key, value=value)],
+        producer_id=ending.producer_id,
+        producer_epoch=ending.epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+class MarkerWriter:
+    """Writes markers into this broker's own partitions; `on_offsets` hears of those in the offsets topic."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        now_ms: Callable[[], int],
+        on_offsets: Callable[[int, int, bool], None],
+    ) -> None:
+        self._replicas = replicas
+        self._now_ms = now_ms
+        self._on_offsets = on_offsets
+
+    @property
+    def broker_id(self) -> int:
+        return self._replicas.broker_id
+
+    def write(self, partition: TopicPartition, ending: Ending, *, only_known: bool = False) -> ErrorCode:
+        """Append a marker. `only_known`: not where the partition has never seen this producer."""
+        try:
+            replica = self._replicas.leader(partition.topic, partition.partition)
+            if only_known and replica.log.producers.get(ending.producer_id) is None:
+                return ErrorCode.NONE
+            batch = memoryview(bytearray(marker_batch(ending, self._now_ms())))
+            replica.append(batch, all_replicas=True, origin=Origin.COORDINATOR)
+        except (KafkaError, AppendRefused) as error:
+            return ErrorCode(error.code)
+        except LogError as error:
+            logger.error("%s: no marker could be written: %s", partition, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if partition.topic == OFFSETS_TOPIC:
+            self._on_offsets(partition.partition, ending.producer_id, ending.commit)
+        return ErrorCode.NONE
+
+
+class MarkerSender:
+    """Brings markers to wherever their partitions are led."""
+
+    def __init__(self, writer: MarkerWriter, metadata: MetadataCache, listener: str) -> None:
+        self._writer = writer
+        self._metadata = metadata
+        self._listener = listener
+
+    async def send(
+        self,
+        what: str,
+        ending: Ending,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[str, bytes],
+    ) -> bool:
+        """Returns when every partition has its marker or is gone; False if it was fenced."""
+        left = set(partitions)
+        pause, told = _FIRST_PAUSE_S, False
+        while left:
+            answers = await self._round(ending, left, topic_ids)
+            codes = set(answers.values())
+            if codes & FENCED:
+                logger.warning("%s: markers are refused, somebody newer has taken over", what)
+                return False
+            left -= {partition for partition, code in answers.items() if code is ErrorCode.NONE}
+            if not left:
+                break
+            if not told and pause >= _LONGEST_PAUSE_S:
+                logger.warning("%s: %d partitions have no marker yet: %s", what, len(left), codes)
+                told = True
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        return True
+
+    async def _round(
+        self, ending: Ending, left: set[TopicPartition], topic_ids: Mapping[str, bytes]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """One try for each partition; those that are gone count as done."""
+        answers: dict[TopicPartition, ErrorCode] = {}
+        remote: dict[int, list[TopicPartition]] = {}
+        if self._metadata.topic(TRANSACTIONS_TOPIC) is None:
+            return dict.fromkeys(left, ErrorCode.LEADER_NOT_AVAILABLE)  # the controller has not spoken yet
+        for partition in sorted(left):
+            known = self._metadata.partition(*partition)
+            noted = topic_ids.get(partition.topic)
+            if known is None or (noted and noted != self._metadata.topic_id(partition.topic)):
+                answers[partition] = ErrorCode.NONE
+            elif known.leader == NO_LEADER:
+                answers[partition] = ErrorCode.LEADER_NOT_AVAILABLE
+            elif known.leader == self._writer.broker_id:
+                # After a change of coordinator nobody knows whether the topic is still the same one.
+                answers[partition] = self._writer.write(partition, ending, only_known=noted is None)
+            else:
+                remote.setdefault(known.leader, []).append(partition)
+        for leader, theirs in remote.items():
+            answers |= await self._ask(leader, ending, theirs)
+        return answers
+
+    async def _ask(
+        self, leader: int, ending: Ending, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        endpoint = self._metadata.endpoint(leader, self._listener)
+        if endpoint is None:
+            return dict.fromkeys(partitions, ErrorCode.LEADER_NOT_AVAILABLE)
+        try:
+            connection = await Connection.open(
+                endpoint.host, endpoint.port, client_id="transaction-markers", timeout_s=_SEND_TIMEOUT_S
+            )
+            try:
+                response = await connection.send(_request(ending, partitions), _VERSION)
+            finally:
+                await connection.close()
+        except (ProtocolError, OSError) as error:
+            logger.debug("no marker reached broker %d: %s", leader, error)
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+        return {
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+            for marker in response.markers
+            for topic in marker.topics
+            for each in topic.partitions
+        }
+
+
+def _request(ending: Ending, partitions: Iterable[TopicPartition]) -> WriteTxnMarkersRequest:
+    by_topic: dict[str, list[int]] = {}
+    for partition in partitions:
+        by_topic.setdefault(partition.topic, []).append(partition.partition)
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=ending.producer_id,
+                producer_epoch=ending.epoch,
+                transaction_result=ending.commit,
+                coordinator_epoch=ending.coordinator_epoch,
+                topics=[
+                    WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
+                    for topic, indexes in by_topic.items()
+                ],
+            )
+        ]
+    )
