@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 # Tests wait more than they compute: two files at a time. WORKERS=0 runs them one by one in one process.
 WORKERS ?= 2
 
-.PHONY: help demo test lint fmt bench bench-broker interop setup clean
+.PHONY: help demo test lint fmt bench bench-broker interop setup clean fuzz soak
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -44,6 +44,14 @@ bench-broker: ## the broker beside Apache Kafka, every row; BENCH_ARGS="--only f
 interop: ## suites, clients and tools that nobody here wrote; SUITES="librdkafka …" for some
 	@tools/setup.sh dev
 	$(PY) -m tests.interop $(SUITES)
+
+fuzz: ## coverage-guided fuzzing of frames, batches, log directories and a live broker; MINUTES=4
+	@tools/setup.sh fuzz
+	$(PY) -m tests.fuzz --minutes $(or $(MINUTES),4)
+
+soak: ## mixed load with bad connections; memory stays flat, nothing is lost; MINUTES=10
+	@tools/setup.sh dev
+	$(PY) -m tests.soak --minutes $(or $(MINUTES),10)
 
 clean: ## remove what was built (not the virtual environment)
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

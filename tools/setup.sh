@@ -4,6 +4,7 @@
 #
 #   tools/setup.sh demo     what `make demo` needs
 #   tools/setup.sh dev      the same and the tools of `make test` and `make lint`
+#   tools/setup.sh fuzz     the same and the fuzzer of `make fuzz`
 set -euo pipefail
 cd "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -68,6 +69,7 @@ if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then exit 0; fi
 
 names=demo
 [[ $extras == demo ]] || names=demo,dev
+[[ $extras != fuzz ]] || names=demo,dev,fuzz
 say "installing packages (the first time takes a few minutes; PySpark alone is over 400 MB)"
 "$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check \
   --constraint constraints.txt --editable ".[$names]" |

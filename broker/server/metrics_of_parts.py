@@ -6,6 +6,7 @@ Names are those that the usual rules of the Kafka JMX exporter make; what Kafka 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ def add_part_metrics(broker: Broker) -> None:
         partial(_connections, broker),
     )
     for name, single, text in (
+        ("isthmus_broker_tasks", _tasks, "Work in flight: tasks of the event loop"),
         ("kafka_server_replicamanager_partitioncount", _partition_count, "Replicas on this broker"),
         ("kafka_server_replicamanager_leadercount", _leader_count, "Partitions led by this broker"),
         ("kafka_controller_kafkacontroller_activecontrollercount", _controller_count, "1 on the controller"),
@@ -75,6 +77,10 @@ def _by_listener(broker: Broker, attribute: str) -> Samples:
 def _connections(broker: Broker) -> Samples:
     for name, listener in broker.listeners.items():
         yield (name,), len(listener.connections)
+
+
+def _tasks(broker: Broker) -> Samples:
+    yield (), len(asyncio.all_tasks())
 
 
 def _partition_count(broker: Broker) -> Samples:

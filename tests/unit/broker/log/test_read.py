@@ -270,3 +270,27 @@ def test_a_limit_at_the_log_end_holds_although_a_batch_arrives_meanwhile(
     found = log.read_blocking(0, 10_000, 3)
     assert not late
     assert (found.next_offset, len(records_of(found.segments))) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("interval", "damaged"), [(4096, 4), (1, 5)], ids=["walked to", "led to by the index"]
+)
+def test_damage_behind_sound_batches_costs_none_of_them(
+    open_log: OpenLog, tmp_path: Path, interval: int, damaged: int
+) -> None:
+    """Closed segments are not read at start; whoever meets damage there still gets what stands before it."""
+    log = open_log(index_interval_bytes=interval)
+    for number in range(6):
+        log.append(batch([b"value-%d" % number]), 0)
+    log.high_watermark = log.end_offset
+    place = [position for position, _ in log.segments.active.batches_from(0)][damaged]
+    with (tmp_path / "t-0" / f"{0:020d}.log").open("r+b") as file:
+        file.seek(place + 16)
+        file.write(b"\xff")  # no magic number that anybody knows
+    part = log.read_blocking(0, 1 << 20)
+    assert [record.value for record in records_of(part.segments)] == [
+        b"value-%d" % at for at in range(damaged)
+    ]
+    assert part.next_offset == damaged
+    with pytest.raises(CorruptLog, match="no batch starts"):
+        log.read_blocking(damaged, 1 << 20)
