@@ -1,12 +1,15 @@
 """Fixtures that every test may use: real ZooKeeper, and real broker processes (see tests/support)."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from tests.support.broker import BrokerProcess, Cluster
+from tests.support.sides import Settings, Side, StartSide, side_of
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
 
 # How long an example takes says something about the machine, not about the code.
@@ -37,6 +40,17 @@ def broker(
     process.start()
     yield process
     process.kill()
+
+
+@pytest.fixture(scope="session")
+def start_side(zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> StartSide:
+    """`start_side(kind, name, settings)`: a context with a running broker, ours or Apache Kafka."""
+
+    def start(kind: str, name: str, settings: Settings) -> AbstractContextManager[Side]:
+        chroot = partial(fresh_chroot, zookeeper_server)
+        return side_of(kind, name, settings, chroot, tmp_path_factory.mktemp(name))
+
+    return start
 
 
 @pytest.fixture
