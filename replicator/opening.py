@@ -11,7 +11,8 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 
-from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation
+from protocol.client import EARLIEST, LATEST, ClusterClient, Fetched, Isolation
+from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.metrics import LinkMetrics
 from replicator.progress import Entry
@@ -26,6 +27,9 @@ _log = logging.getLogger("isthmus.replicator")
 
 _LONGEST_TAIL = 64 << 20
 """Bytes of the target's tail that are compared; a link stores progress far more often than that."""
+
+
+_EMPTY_ANSWERS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class Opener:
         beginning = begin(entry, source, target, ranges, start_at=start_at)
         ledger = beginning.entry.ledger
         if ranges.target_end > ledger.runs.target_end:
-            await self._match_tail(beginning.entry, ranges)
+            beginning.gaps += await self._match_tail(beginning.entry, ranges)
         return beginning
 
     async def _ranges(self, source: TopicPartition, target: TopicPartition) -> Ranges:
@@ -120,15 +124,16 @@ class Opener:
         end = await self._target.list_offsets({target: LATEST})
         return Ranges(first[source].offset, last[source].offset, end[target].offset)
 
-    async def _match_tail(self, entry: Entry, ranges: Ranges) -> None:
+    async def _match_tail(self, entry: Entry, ranges: Ranges) -> list[Gap]:
+        """Books what the target's tail already holds; returns the gaps found on the way. Nothing is booked
+        when a cluster does not answer in full.
+        """
         ledger = entry.ledger
         tail = await self._tail(_tp(ledger.target), ledger.runs.target_end, ranges.target_end)
         matcher = TailMatcher(tail, ledger.runs.target_end)
         position = max(ledger.next_source_offset, ranges.source_first)
         while not matcher.done and position < ranges.source_end:
             chunk = await self._chunk(_tp(ledger.source), position)
-            if chunk is None:
-                break
             outs, refusal = plan(chunk)
             if not all(matcher.offer(out) for out in outs) or refusal is not None:
                 break
@@ -138,32 +143,59 @@ class Opener:
         if copied is not None:
             _log.info("%s: %d records are at the target already", ledger.source, copied.records)
             self._metrics.recognised.inc(copied.records)
+            gaps = _retention_hole(ledger, ranges.source_first)
+            for gap in gaps:
+                ledger.add_gap(gap)
             ledger.add(copied)
             entry.epoch = copied.epoch
             if entry.producer is not None:
                 after = next_sequence(entry.producer.next_sequence, copied.records)
                 entry.producer = entry.producer._replace(next_sequence=after)
+            return gaps
+        return []  # reading goes on at the recorded position, and finds a hole by itself
 
     async def _tail(self, tp: TopicPartition, start: int, end: int) -> list[memoryview]:
         parts: list[memoryview] = []
         size = 0
+        first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
+        start = max(start, first)  # retention may have passed at the target too
         while start < end and size < _LONGEST_TAIL:
-            fetched = await self._target.fetch(tp, start, max_wait_ms=100)
-            stop, after, _ = last_batch(fetched.records)
-            if not stop:
-                break
+            fetched, stop = await _answered(self._target, tp, start, Isolation.READ_UNCOMMITTED)
             parts.append(fetched.records[:stop])
             size += stop
-            start = after
+            start = last_batch(fetched.records)[1]
         return parts
 
-    async def _chunk(self, tp: TopicPartition, position: int) -> Chunk | None:
-        fetched = await self._source.fetch(tp, position, max_wait_ms=100, isolation=Isolation.READ_COMMITTED)
-        stop, after, epoch = last_batch(fetched.records)
-        if not stop:
-            return None
+    async def _chunk(self, tp: TopicPartition, position: int) -> Chunk:
+        fetched, stop = await _answered(self._source, tp, position, Isolation.READ_COMMITTED)
+        _, after, epoch = last_batch(fetched.records)
         aborted = tuple(AbortedTransaction(*entry) for entry in fetched.aborted)
         return Chunk(tp, fetched.records[:stop], position, after, last_epoch=epoch, aborted=aborted)
+
+
+async def _answered(
+    client: ClusterClient, tp: TopicPartition, offset: int, isolation: Isolation
+) -> tuple[Fetched, int]:
+    """A Fetch with batches in it, and where the last whole one ends.
+
+    There are some below a log's end, so an empty answer means a broker that is not there yet (its leadership
+    or its high watermark is new), not the end. Raises ProtocolError when it stays empty.
+    """
+    for _ in range(_EMPTY_ANSWERS):
+        fetched = await client.fetch(tp, offset, max_wait_ms=500, isolation=isolation)
+        stop, _, _ = last_batch(fetched.records)
+        if stop:
+            return fetched, stop
+    raise ProtocolError(f"{tp}: no batches at offset {offset}, although the log goes on behind it")
+
+
+def _retention_hole(ledger: PartitionLedger, source_first: int) -> list[Gap]:
+    """The part of the source that went before anybody could tell whether the target has it."""
+    start = ledger.next_source_offset
+    if source_first <= start:
+        return []
+    reason = "retention passed while the link was down; perhaps copied before"
+    return [Gap(start, source_first, reason, time.time_ns() // 1_000_000)]
 
 
 def _tp(lineage: Lineage) -> TopicPartition:

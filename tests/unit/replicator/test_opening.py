@@ -1,0 +1,130 @@
+"""Matching a target's tail: holes of retention are gaps, and an empty answer is not the end (I7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from protocol.client import EARLIEST, LATEST
+from protocol.client.log_calls import Fetched
+from protocol.errors import ProtocolError
+from protocol.records.building import build_batch
+from protocol.records.header import iter_headers
+from protocol.records.record import Record
+from protocol.types import TopicPartition
+from replicator.metrics import LinkMetrics
+from replicator.opening import Opener
+from replicator.progress import Entry
+from transfer.endpoint import Chunk
+from transfer.ledger import Lineage, PartitionLedger
+from transfer.offset_map import OffsetMap
+from transfer.rewrite import plan, seal
+
+SOURCE = Lineage("c1", "s1", "orders", 0)
+TARGET = Lineage("c2", "t1", "east.orders", 0)
+
+
+@dataclass
+class Listed:
+    offset: int
+
+
+@dataclass
+class Side:
+    """One partition of a cluster; the first `empty` fetches bring nothing."""
+
+    data: bytes
+    first: int
+    end: int
+    empty: int = 0
+    asked: list[int] = field(default_factory=list)
+
+    async def list_offsets(
+        self, at: dict[TopicPartition, int], *, isolation: Isolation | None = None
+    ) -> object:
+        return {tp: Listed({EARLIEST: self.first, LATEST: self.end}[which]) for tp, which in at.items()}
+
+    async def fetch(self, tp: TopicPartition, offset: int, **_: object) -> Fetched:
+        self.asked.append(offset)
+        assert self.first <= offset < self.end, "out of range"
+        view = memoryview(self.data)
+        if self.empty:
+            self.empty -= 1
+            return Fetched(tp, view[:0], self.end, self.end, self.first)
+        for pos, header in iter_headers(view):
+            if header.last_offset >= offset:
+                return Fetched(tp, view[pos : pos + header.size], self.end, self.end, self.first)
+        return Fetched(tp, view[:0], self.end, self.end, self.first)
+
+
+def clusters(batches: int, *, source_first: int, at_target: int) -> tuple[Side, Side]:
+    """A source with `batches` of 3 records, and a target that has the first `at_target` of them."""
+    whole = [
+        build_batch([Record(0, 5, b"k", b"%d" % (at * 3 + i)) for i in range(3)], base_offset=at * 3)
+        for at in range(batches)
+    ]
+    outs, _ = plan(Chunk(TopicPartition("orders", 0), memoryview(b"".join(whole)), 0, batches * 3))
+    copied = bytearray()
+    for number, out in enumerate(outs[:at_target]):
+        batch = bytearray(b"".join(seal(out, 8, 0, number)))
+        batch[:8] = (number * 3).to_bytes(8, "big")
+        copied += batch
+    kept = b"".join(batch for at, batch in enumerate(whole) if at * 3 >= source_first)
+    return Side(kept, source_first, batches * 3), Side(bytes(copied), 0, at_target * 3)
+
+
+def opener(source: Side, target: Side) -> Opener:
+    return Opener(source, target, LinkMetrics("east->west", CollectorRegistry()))  # type: ignore[arg-type]
+
+
+def stored() -> Entry:
+    return Entry(PartitionLedger(SOURCE, TARGET, OffsetMap(0, 0)))
+
+
+async def test_a_hole_of_retention_before_a_match_is_a_gap() -> None:
+    source, target = clusters(10, source_first=6, at_target=4)
+    beginning = await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)
+    ledger = beginning.entry.ledger
+    assert [(gap.start, gap.end) for gap in ledger.gaps] == [(0, 6)]
+    assert beginning.gaps == ledger.gaps, "who opens counts them"
+    assert ledger.next_source_offset == 12
+    assert ledger.records == 6
+
+
+async def test_no_hole_no_gap() -> None:
+    source, target = clusters(10, source_first=0, at_target=4)
+    beginning = await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)
+    assert beginning.gaps == []
+    assert beginning.entry.ledger.next_source_offset == 12
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_an_empty_answer_is_not_the_end(side: str) -> None:
+    source, target = clusters(10, source_first=0, at_target=4)
+    (source if side == "source" else target).empty = 3
+    beginning = await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)
+    assert beginning.entry.ledger.records == 12, "all that is there is recognised"
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+async def test_a_cluster_that_never_answers_in_full_leaves_the_progress_alone(side: str) -> None:
+    source, target = clusters(10, source_first=0, at_target=4)
+    (source if side == "source" else target).empty = 10_000
+    entry = stored()
+    with pytest.raises(ProtocolError, match="no batches at offset 0"):
+        await opener(source, target).open(entry, SOURCE, TARGET, start_at=0)
+    assert entry.ledger.records == 0
+    assert entry.ledger.gaps == []
+
+
+async def test_a_target_whose_own_retention_passed_is_matched_from_its_start_on() -> None:
+    source, target = clusters(10, source_first=0, at_target=4)
+    target.first = 3
+    target.data = target.data[len(target.data) // 4 :]
+    beginning = await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)
+    assert target.asked[0] == 3
+    assert beginning.entry.ledger.records == 0, (
+        "its first batch is not the source's: copied again, nothing lost"
+    )
