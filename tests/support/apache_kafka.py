@@ -50,6 +50,7 @@ def apache_kafka(name: str, *settings: str) -> Iterator[str]:
     environment = {
         **os.environ,
         "INTEROP_CONTROLLER_PORT": str(controller_port),
+        "INTEROP_WAIT_S": os.environ.get("INTEROP_WAIT_S", "240"),  # two cores may be shared with much else
         "INTEROP_BROKER_HEAP": os.environ.get("INTEROP_BROKER_HEAP", "-Xms128m -Xmx512m"),
     }
     try:
@@ -58,7 +59,7 @@ def apache_kafka(name: str, *settings: str) -> Iterator[str]:
             env=environment,
             check=True,
             stdout=subprocess.DEVNULL,
-            timeout=120,
+            timeout=300,
         )
         yield f"127.0.0.1:{port}"
     finally:
