@@ -15,7 +15,6 @@ import pytest
 from protocol.client.connection import Connection
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.support.broker import BrokerProcess
 from tests.support.group_client import GroupClient
 
@@ -33,12 +32,8 @@ async def members(broker: BrokerProcess, stack: AsyncExitStack, group: str, coun
         client = GroupClient(connection, group)
         client.session_ms, client.rebalance_ms = 30_000, 3_000
         made.append(client)
-    async with asyncio.timeout(BOUND_S):
-        while True:
-            found = await made[0].connection.send(FindCoordinatorRequest(key=group), 3)
-            if found.error_code == E.NONE and (await made[0].committed({}))[0] == E.NONE:
-                return made
-            await asyncio.sleep(0.05)
+    await made[0].until_coordinated()
+    return made
 
 
 async def until_rebalance(member: GroupClient) -> None:

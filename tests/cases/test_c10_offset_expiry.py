@@ -66,13 +66,16 @@ async def test_c10(cluster: Callable[[int], Cluster]) -> None:
             member.session_ms = 30_000
             if group == "c10-4":
                 member.metadata = SUBSCRIBED_TO_U
+            await member.until_coordinated()
             await member.be_alone()
             await member.commit({("t", 0): 1} | ({("u", 0): 1} if group == "c10-4" else {}))
             alive.append(member)
         started = time.monotonic()
         leaving = alive.pop(1)
         await leaving.leave()
-        await GroupClient(await connect(broker, stack), "c10-3").commit({("t", 0): 1})
+        simple = GroupClient(await connect(broker, stack), "c10-3")
+        await simple.until_coordinated()
+        assert await simple.commit({("t", 0): 1}) == {("t", 0): 0}
         await beat_until(alive, started + 50)
         found, _ = await kept(alive[0].connection)
         assert all(found.values()), "nothing may go before its minute is over"

@@ -15,7 +15,6 @@ import pytest
 from protocol.client.connection import Connection
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.group_client import GroupClient
 
@@ -34,15 +33,6 @@ async def connect(broker: BrokerProcess, stack: AsyncExitStack) -> Connection:
     return connection
 
 
-async def until_coordinated(connection: Connection, group: str) -> None:
-    async with asyncio.timeout(BOUND_S):
-        while True:
-            found = await connection.send(FindCoordinatorRequest(key=group), 3)
-            if found.error_code == E.NONE and (await GroupClient(connection, group).committed({}))[0] == 0:
-                return
-            await asyncio.sleep(0.05)
-
-
 async def joined_group(broker: BrokerProcess, stack: AsyncExitStack) -> tuple[GroupClient, list[GroupClient]]:
     """(the leader, all members) of one generation in which nobody has synced."""
     everybody = []
@@ -52,7 +42,7 @@ async def joined_group(broker: BrokerProcess, stack: AsyncExitStack) -> tuple[Gr
         member.session_ms = member.rebalance_ms = 60_000
         everybody.append(member)
     leader, *others = everybody
-    await until_coordinated(leader.connection, "c17")
+    await leader.until_coordinated()
     await leader.be_alone()
     # Whoever has got an id is waited for, so all come into one round, which begins with the first of them.
     assert {(await member.join()).error_code for member in others} == {E.MEMBER_ID_REQUIRED}
@@ -79,7 +69,7 @@ async def test_all_members_are_known_after_a_kill(cluster: Callable[[int], Clust
         await asyncio.to_thread(broker.start)
         for member in everybody:
             member.connection = await connect(broker, stack)
-        await until_coordinated(leader.connection, "c17")
+        await leader.until_coordinated()
         described = (await leader.connection.send(DescribeGroupsRequest(groups=["c17"]), 5)).groups[0]
         assert described.group_state == "Stable"
         assert {each.member_id for each in described.members} == {each.member_id for each in everybody}

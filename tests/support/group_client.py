@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from protocol.client.connection import Connection
+from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.heartbeat_request import HeartbeatRequest
 from protocol.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.join_group_response import JoinGroupResponse
@@ -39,6 +42,15 @@ class GroupClient:
         self.protocols: list[tuple[str, bytes]] | None = None
         self.session_ms = 6_000
         self.rebalance_ms = 10_000
+
+    async def until_coordinated(self, bound_s: float = 60.0) -> None:
+        """Until the broker coordinates the group; the offsets topic is made when it is asked for."""
+        async with asyncio.timeout(bound_s):
+            while True:
+                found = await self.connection.send(FindCoordinatorRequest(key=self.group), 3)
+                if found.error_code == 0 and (await self.committed({"t": [0]}))[0] == 0:
+                    return
+                await asyncio.sleep(0.05)
 
     async def join(self, version: int = 9) -> JoinGroupResponse:
         """One JoinGroup; takes the member id and generation out of the answer."""

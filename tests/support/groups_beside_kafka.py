@@ -19,7 +19,6 @@ from confluent_kafka.admin import NewTopic as AdminTopic
 
 from protocol.client.connection import Connection
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.group_client import GroupClient
@@ -57,15 +56,7 @@ class Place:
 
     async def ready(self) -> None:
         """Until the group has a coordinator that serves it."""
-        connection = await self.connect()
-        async with asyncio.timeout(30):
-            while True:
-                found = await connection.send(FindCoordinatorRequest(key=self.group), 3)
-                if found.error_code == 0:
-                    code, _ = await GroupClient(connection, self.group).committed({"t": [0]})
-                    if code == 0:
-                        return
-                await asyncio.sleep(0.05)
+        await GroupClient(await self.connect(), self.group).until_coordinated()
 
     def plain(self, text: str) -> str:
         """A member id as its number in the order of appearance: ids are random."""
