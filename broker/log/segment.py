@@ -32,9 +32,10 @@ _SPAN: Final = Struct(">qi11xi")
 
 class Segment:
     __slots__ = (
-        "_boundaries", "_file", "_offset_index", "_saving", "_time_index", "_used", "base_offset",
-        "bytes_since_index", "created_ms", "directory", "first_timestamp", "index_bytes", "index_interval",
-        "indexes_full", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size", "suffix",
+        "_boundaries", "_file", "_offset_index", "_saving", "_time_index", "_used", "aborted_nothing",
+        "base_offset", "bytes_since_index", "created_ms", "directory", "first_timestamp", "index_bytes",
+        "index_interval", "indexes_full", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
+        "suffix",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +52,8 @@ class Segment:
         """Whether one more entry might make an index larger than `segment.index.bytes`: time to roll."""
         self.created_ms = now_ms
         self.jitter_ms = 0
+        self.aborted_nothing = False
+        """Whether its transaction index has been found empty and stays so (`SegmentList.aborted`)."""
         self.bytes_since_index = 0
         self.first_timestamp = NO_TIMESTAMP
         """Largest timestamp of the first batch: what `segment.ms` counts from."""

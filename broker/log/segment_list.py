@@ -79,12 +79,19 @@ class SegmentList:
         return memoryview(b""), offset
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """Aborted transactions with records in `start_offset..end_offset`."""
+        """Aborted transactions with records in `start_offset..end_offset`.
+
+        An entry stands in the segment of its marker, which may be far behind the records. A segment that
+        others follow gets no more entries: one that has none is not looked at again.
+        """
         found: list[AbortedTxn] = []
+        active = self.active
         for segment in self.from_offset(start_offset):
-            if segment.base_offset >= end_offset:
-                break
-            for txn in read_aborted(segment.path("txnindex")):
+            if segment.aborted_nothing:
+                continue
+            entries = read_aborted(segment.path("txnindex"))
+            segment.aborted_nothing = not entries and segment is not active
+            for txn in entries:
                 if txn.last_offset >= start_offset and txn.first_offset < end_offset:
                     found.append(txn)
                 if txn.last_stable_offset >= end_offset:
@@ -104,6 +111,7 @@ class SegmentList:
             segment = self.items.pop()
             self._bases.pop()
             segment.release()
+            self.active.aborted_nothing = False
             remove_files([segment.path(kind) for kind in _KINDS])
 
     def drop_first(self, count: int, due_ms: int) -> list[Segment]:
@@ -127,6 +135,7 @@ class SegmentList:
             segment.release()
             remove_files([segment.path(kind) for kind in reversed(_KINDS)])
         active = self.active
+        active.aborted_nothing = False
         log_end = active.truncate(end_offset)
         truncate_aborted(active.path("txnindex"), log_end)
         return log_end
@@ -162,10 +171,11 @@ class SegmentList:
 
     def sweep(self, now_ms: int) -> int:
         """Unlink what is due; returns how many files went. Slow with large files: call it from a thread."""
-        due = [path for at, path in self._condemned if at <= now_ms]
-        if due:
-            self._condemned = [item for item in self._condemned if item[0] > now_ms]
-            remove_files(due)
+        condemned = self._condemned
+        due = [item for item in list(condemned) if item[0] <= now_ms] if condemned else []
+        for item in due:
+            condemned.remove(item)  # in place: the owner may add to the list meanwhile
+            remove_files([item[1]])
         return len(due)
 
     def __iter__(self) -> Iterator[Segment]:

@@ -319,6 +319,27 @@ def test_an_open_transaction_holds_the_last_stable_offset(open_log: OpenLog) -> 
     assert log.aborted_transactions(0, 2) == []
 
 
+def test_an_abort_in_a_later_segment_is_known_to_readers_of_earlier_ones(open_log: OpenLog) -> None:
+    log = open_log(segment_bytes=500)
+    log.append(batch(2), 0)
+    for sequence in range(0, 40, 2):
+        log.append(batch(2, producer=(8, 0, sequence), transactional=True), 0)
+    log.high_watermark = log.end_offset
+    assert len(log.segments) > 3
+    assert log.aborted_transactions(0, 10) == [], "it is not decided yet"
+    log.append(marker(8, 0, commit=False), 0, Origin.COORDINATOR)
+    log.high_watermark = log.end_offset
+    for start, end in ((0, 3), (0, 10), (12, 14), (41, 42)):
+        assert [gone.first_offset for gone in log.aborted_transactions(start, end)] == [2]
+    assert log.aborted_transactions(0, 2) == []
+    for sequence in range(30):  # segments without any, and another abort behind them
+        log.append(batch(2, producer=(9, 0, 2 * sequence), transactional=True), 0)
+        assert len(log.aborted_transactions(0, 10)) == 1
+    log.append(marker(9, 0, commit=False), 0, Origin.COORDINATOR)
+    log.high_watermark = log.end_offset
+    assert [gone.producer_id for gone in log.aborted_transactions(44, 46)] == [9]
+
+
 def test_markers_of_old_coordinators_are_fenced(open_log: OpenLog) -> None:
     log = open_log()
     log.append(batch(1, producer=(8, 3, 0), transactional=True), 0)
