@@ -2,7 +2,7 @@
 
 Owns cutting partitions into objects, dropping what is no data (markers, aborted transactions), and skipping
 what is damaged, aloud. It must not know manifests or what is to be backed up. An object ends at the first
-batch boundary behind `object_bytes`, so a repeated run over the same log writes the same objects.
+batch boundary behind `object_bytes`. Names hold a nonce of the run, so runs never share an object.
 
 A write counts as done when the object writer has taken it: until the manifest lists an object nothing refers
 to it, so an earlier acknowledgement would tell nobody anything.
@@ -69,9 +69,11 @@ class BackupSink:
         object_bytes: int,
         part_bytes: int,
         avro_codec: str,
+        run: str | None = None,
     ) -> None:
         self._store = store
         self._backup_id = backup_id
+        self._run = run or layout.new_run()
         self._format = backup_format
         self._object_bytes = object_bytes
         self._part_bytes = part_bytes
@@ -164,7 +166,7 @@ class BackupSink:
 
     def _open(self, tp: TopicPartition, first_offset: int) -> _OpenObject:
         suffix = AVRO_SUFFIX if self._format == "avro" else SEGMENT_SUFFIX
-        key = layout.object_key(self._backup_id, tp, first_offset, suffix)
+        key = layout.object_key(self._backup_id, self._run, tp, first_offset, suffix)
         encoder: Encoder = (
             AvroEncoder(key, tp.partition, self._avro_codec) if self._format == "avro" else SegmentEncoder()
         )

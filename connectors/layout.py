@@ -1,17 +1,20 @@
-"""Names of the objects of backups, derived from backup id, topic, partition and offset only.
+"""Names of the objects of backups, derived from backup id, run, topic, partition and offset only.
 
     catalogue/<backup id>.json                               the manifest, written last
-    data/<backup id>/<topic>/<partition>/<offset>.segment    record batches as the cluster stores them
-    data/<backup id>/<topic>/<partition>/<offset>.index      where its batches begin
-    data/<backup id>/<topic>/<partition>/<offset>.avro       one record per row
+    data/<backup id>/<run>/<topic>/<partition>/<offset>.segment    record batches as the cluster stores them
+    data/<backup id>/<run>/<topic>/<partition>/<offset>.index      where its batches begin
+    data/<backup id>/<run>/<topic>/<partition>/<offset>.avro       one record per row
     restores/<backup id>/<restore id>.json                   state, then report, of a restore
 
-A repeated run gives the same names, so it replaces what an interrupted one left.
+`<run>` is new for each run: two backups that were started with one id at the same time never write the same
+object, so whichever puts its manifest first is whole (I8). What an interrupted run left stays, unnamed by any
+manifest, below the id of its backup.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 
 from protocol.types import TopicPartition
 
@@ -46,8 +49,12 @@ def data_prefix(backup_id: str) -> str:
     return f"data/{backup_id}/"
 
 
-def object_key(backup_id: str, tp: TopicPartition, first_offset: int, suffix: str) -> str:
-    return f"{data_prefix(backup_id)}{tp.topic}/{tp.partition:05d}/{first_offset:020d}.{suffix}"
+def new_run() -> str:
+    return secrets.token_hex(8)
+
+
+def object_key(backup_id: str, run: str, tp: TopicPartition, first_offset: int, suffix: str) -> str:
+    return f"{data_prefix(backup_id)}{run}/{tp.topic}/{tp.partition:05d}/{first_offset:020d}.{suffix}"
 
 
 def restore_key(backup_id: str, restore_id: str) -> str:

@@ -540,3 +540,29 @@ async def test_an_object_store_that_is_away_ends_a_backup_clearly(
     away = vault.store.model_copy(update={"endpoint": "http://127.0.0.1:9", "max_attempts": 1})
     with pytest.raises(ConnectorError, match=re.escape("http://127.0.0.1:9")):
         await Vault(away).backup(broker.bootstrap, topic)
+
+
+async def test_two_backups_under_one_id_never_share_an_object(
+    broker: BrokerProcess, target: BrokerProcess, vault: Vault
+) -> None:
+    """Both run at once over the same topic while it grows; one gets the id, and what it lists restores."""
+    topic = fresh("twice")
+    async with ClusterClient(broker.bootstrap) as client:
+        await create(client, topic, 1)
+        await produce(client, topic, some(200, 1))
+    outcomes = await asyncio.gather(
+        vault.backup(broker.bootstrap, topic, object_bytes=2000),
+        vault.backup(broker.bootstrap, topic, object_bytes=3000),
+        return_exceptions=True,
+    )
+    made = [each for each in outcomes if isinstance(each, Manifest)]
+    refused = [each for each in outcomes if isinstance(each, ConnectorError)]
+    assert (len(made), len(refused)) == (1, 1), outcomes
+    async with open_store(vault.store) as store:
+        stored = {info.key: info for info in await store.list("data/b1/")}
+    listed = made[0].objects()
+    assert all(stored[entry.key].size == entry.bytes for entry in listed)
+    assert len({key.split("/")[2] for key in stored}) == 2, "each run has its own place"
+    report = await vault.restore(target.bootstrap)
+    assert report.exit_code == 0
+    assert report.records == 200

@@ -42,7 +42,7 @@ class Side:
     asked: list[int] = field(default_factory=list)
 
     async def list_offsets(
-        self, at: dict[TopicPartition, int], *, isolation: Isolation | None = None
+        self, at: dict[TopicPartition, int], *, **_: object
     ) -> object:
         return {tp: Listed({EARLIEST: self.first, LATEST: self.end}[which]) for tp, which in at.items()}
 
