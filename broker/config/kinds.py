@@ -108,8 +108,6 @@ def servers(value: object) -> str | None:
 def each_of(*allowed: str) -> Check:
     def check(value: object) -> str | None:
         assert isinstance(value, tuple)
-        if not value:
-            return f"must name at least one of {', '.join(allowed)}"
         if len(set(value)) != len(value):
             return f"names something twice: {','.join(value)}"
         wrong = [item for item in value if item not in allowed]

@@ -29,7 +29,7 @@ class TopicConfig:
         "cleanup.policy",
         Kind.LIST,
         ("delete",),
-        "Fate of old records: `delete` by age or size, `compact` to the last one of each key, or both.",
+        "Fate of old records: `delete` by age or size, `compact` to the last one of each key, both, or none.",
         each_of("compact", "delete"),
         _same("log.cleanup.policy", Kind.LIST),
     )

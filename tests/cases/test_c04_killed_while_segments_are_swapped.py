@@ -118,6 +118,7 @@ def debris(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir() if path.suffix in (".cleaned", ".swap", ".deleted")]
 
 
+@pytest.mark.timeout(180 + 60 * KILLS)
 def test_killed_again_and_again(process: BrokerProcess) -> None:
     bootstrap = process.bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})

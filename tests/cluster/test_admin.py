@@ -252,7 +252,7 @@ async def test_incremental_changes(connection: Connection) -> None:
         (("retention.ms", APPEND, "5"), ErrorCode.INVALID_CONFIG),
         (("retention.ms", SET, None), ErrorCode.INVALID_REQUEST),
         (("retention.ms", 9, "5"), ErrorCode.INVALID_REQUEST),
-        (("cleanup.policy", SUBTRACT, "compact"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", APPEND, "compactt"), ErrorCode.INVALID_CONFIG),
     ):
         answer = await change(connection, name, wrong)
         assert answer.error_code == code, answer

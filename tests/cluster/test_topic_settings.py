@@ -124,6 +124,16 @@ async def test_the_policy_changes_while_the_topic_is_in_use(client: ClusterClien
     assert await eventually(partial(start, client, tp), lambda offset: offset > 0) == 4
 
 
+async def test_no_policy_keeps_everything(client: ClusterClient) -> None:
+    none = await create(client, "none", cleanup_policy="", retention_ms="1000")
+    other = await create(client, "other", cleanup_policy="delete", retention_ms="1000")
+    for tp in (none, other):
+        for age_s in (300, 200, 0):
+            await client.produce(tp, aged((b"a", b"v"), age_s=age_s))
+    await eventually(partial(start, client, other), lambda offset: offset >= 2)
+    assert len(await contents(client, none)) == 3
+
+
 async def test_lags_hold_compaction_back_and_force_it(client: ClusterClient) -> None:
     held = await create(client, "held", cleanup_policy="compact", min_compaction_lag_ms="3600000")
     forced = await create(
