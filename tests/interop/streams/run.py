@@ -75,6 +75,8 @@ def _progress(bootstrap: str) -> int:
 
 def tests(options: Options) -> Iterator[Result]:
     chosen = options.chosen(_TESTS)
+    if not chosen:
+        return
     folders = [f"{jars.streams_and_file_connectors()}/*", f"{jars.tools()}/*"]
     source = Path(__file__).with_name("Count.java")
     classes = jars.compiled(source, options.scratch / "classes", ":".join(folders))
