@@ -145,7 +145,9 @@ async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
     broker = context.broker
-    if not broker.metadata.topic(OFFSETS_TOPIC):
+    try:  # a producer may know a group before any member has looked for its coordinator
+        await broker.topics.ensure_internal_topic(OFFSETS_TOPIC)
+    except KafkaError:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
     call = broker.transactions.add_partitions(
