@@ -306,6 +306,8 @@ def changes() -> list[Ask]:
         look,
         change(_TOPIC, "t", ("cleanup.policy", SUBTRACT, "compact")),
         look,
+        change(_TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")),
+        look,
         change(_TOPIC, "t", ("retention.ms", APPEND, "1")),
         change(_TOPIC, "t", ("retention.ms", SET, "x")),
         change(_TOPIC, "t", ("retention.ms", SET, None)),
