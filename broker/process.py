@@ -135,6 +135,7 @@ class _Process:
         self._plane: ControlPlane | None = None
         self._broker: Broker | None = None
         self._metrics: MetricsEndpoint | None = None
+        self._logs: LogManager | None = None
 
     async def run(self) -> None:
         stop = asyncio.Event()
@@ -161,6 +162,11 @@ class _Process:
             done, _ = await asyncio.wait((self._plane.failed,), timeout=_WATCH_CHILD_S)
             if done:
                 raise self._plane.failed.result()
+            if self._logs is not None and not self._logs.log_dirs:
+                raise StartError(
+                    "every log directory has failed: "
+                    + "; ".join(f"{path} ({reason})" for path, reason in self._logs.offline_dirs.items())
+                )
             if self._embedded is not None and not self._embedded.running():
                 raise StartError(
                     f"the embedded ZooKeeper ended by itself, its log: {self._embedded.log_file}"
@@ -185,8 +191,9 @@ class _Process:
             producer_expiration_ms=plane.configs.in_force.producer_id_expiration_ms,
         )
         try:
-            await plane.replace_session(SessionFile(directories[0]))
-            await plane.load_settings(_topics_in(directories))
+            logs.run_in_owner = asyncio.get_running_loop().call_soon_threadsafe
+            await plane.replace_session(SessionFile(logs.log_dirs[0]))
+            await plane.load_settings(_topics_in(logs.log_dirs))
             await asyncio.to_thread(logs.load, plane.topics.topic_config)
         except BaseException:
             logs.close()
@@ -200,6 +207,13 @@ class _Process:
             topics=plane.topics,
             claim_producer_ids=plane.claim_producer_ids,
             controller=plane.controller,
+        )
+        self._logs = logs
+        broker.metrics.gauge(
+            "kafka_log_logmanager_offlinelogdirectorycount",
+            "Log directories that failed",
+            (),
+            lambda: [((), len(logs.offline_dirs))],
         )
         endpoints = _advertised(config, await self._listen(broker))
         await self._open_metrics(broker, plane)
@@ -256,20 +270,27 @@ class _Process:
 
 
 def _earlier_broker_id(directories: tuple[str, ...]) -> int | None:
-    """Broker id that the data directories hold from an earlier run. Raises StartError."""
+    """Broker id that the data directories hold from an earlier run. Raises StartError.
+
+    One that cannot be read is no obstacle while others can: it will be out of use.
+    """
+    unreadable = []
     for path in directories:
         try:
             found = read_meta_properties(f"{path}/{META_PROPERTIES}")
         except CheckpointDamaged as error:
             raise StartError(str(error)) from error
         except OSError as error:
-            raise StartError(f"log directory {path} cannot be read: {_reason(error)}") from error
+            unreadable.append(f"log directory {path} cannot be read: {_reason(error)}")
+            continue
         if found is not None:
             return found.broker_id
+    if len(unreadable) == len(directories):
+        raise StartError("; ".join(unreadable))
     return None
 
 
-def _topics_in(directories: tuple[str, ...]) -> set[str]:
+def _topics_in(directories: list[str]) -> set[str]:
     """Topics that have a partition directory here."""
     return {name.rpartition("-")[0] for path in directories for name in os.listdir(path)} - {""}
 

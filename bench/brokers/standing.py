@@ -73,7 +73,7 @@ def many_partitions(directory: Path, count: int) -> dict[str, float | None]:
         with broker(directory / "data", address) as side:
             for _ in range(_IDLE_TOPICS):
                 side.topic(count // _IDLE_TOPICS)
-            found["metadata_ms"] = _metadata_ms(side)
+            found["metadata_ms"] = metadata_ms(side)
         with broker(directory / "data", address) as side:
             found["clean_start_s"] = side.start_s
             os.kill(side.pid, signal.SIGKILL)
@@ -82,7 +82,7 @@ def many_partitions(directory: Path, count: int) -> dict[str, float | None]:
     return found
 
 
-def _metadata_ms(side: Side, repeat: int = 50) -> float:
+def metadata_ms(side: Side, repeat: int = 50) -> float:
     admin = AdminClient({"bootstrap.servers": side.bootstrap})
     admin.list_topics(timeout=60)
     before = side.cpu_s()

@@ -45,14 +45,15 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo:
-    """One topic; `partitions` by index."""
+    """One topic; `partitions` by index. `encoded` keeps what was made of it for answers, until it changes."""
 
-    __slots__ = ("name", "partitions", "topic_id")
+    __slots__ = ("encoded", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.topic_id = topic_id
         self.partitions: dict[int, PartitionInfo] = {}
+        self.encoded: dict[tuple[int, int, str, bool], bytes] = {}
 
     @property
     def is_internal(self) -> bool:
@@ -74,6 +75,8 @@ class MetadataCache:
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.generation = 0
+        self.brokers_generation = 0
+        """Grows when the living brokers or their addresses change: leaders may be gone or back."""
         self._names: dict[bytes, str] = {}
         self._waiters: set[asyncio.Future[None]] = set()
         self._listeners: list[Callable[[], None]] = []
@@ -126,6 +129,7 @@ class MetadataCache:
         """
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
+        before = self.brokers
         self.brokers = {
             broker.id: BrokerInfo(
                 broker.id,
@@ -139,6 +143,7 @@ class MetadataCache:
             )
             for broker in request.live_brokers
         }
+        self.brokers_generation += self.brokers != before
         deleted: list[tuple[str, int]] = []
         for topic in request.topic_states:
             deleted += self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states)
@@ -159,6 +164,8 @@ class MetadataCache:
             deleted += ((name, index) for index in topic.partitions)
             self._forget(topic)  # deleted and created again while nobody told us
             topic = None
+        if topic is not None:
+            topic.encoded = {}
         for state in states:
             if state.leader == LEADER_DURING_DELETE:
                 deleted.append((name, state.partition_index))

@@ -52,3 +52,7 @@ class CorruptLog(StorageFailed):
 
 class LogDirError(LogError):
     """A log directory cannot be used: locked, of another broker or cluster, or unreadable."""
+
+
+class LogDirFailed(LogDirError):
+    """The disk of a log directory fails: a broker with others goes on without it."""

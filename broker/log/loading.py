@@ -43,10 +43,15 @@ def load_log(
     *,
     recovery_point: int,
     start_offset: int,
+    known_end: int,
     clean: bool,
     producer_expiration_ms: int,
 ) -> LoadedLog:
-    """Everything that a `Log` starts from. Raises OSError when the directory cannot be read or repaired."""
+    """Everything that a `Log` starts from. Raises OSError when the directory cannot be read or repaired.
+
+    A start above the log's end is believed only if another checkpoint (`known_end`) reaches it: it would
+    remove all segments.
+    """
     where = os.path.basename(directory)
     segments = _find_segments(directory, config, now_ms)
     epochs = LeaderEpochs(f"{directory}/{checkpoints.LEADER_EPOCHS}")
@@ -62,6 +67,13 @@ def load_log(
             recovery_point = segments[-1].base_offset
     if end_offset is None:
         end_offset = _recover(where, segments, epochs, recovery_point)
+    if start_offset > max(end_offset, known_end) and any(segment.size for segment in segments):
+        log.error(
+            "%s: the log start checkpoint says %d, but nothing reaches it, the log ends at %d: it is not"
+            " believed, the log starts at its first segment",
+            where, start_offset, end_offset,
+        )  # fmt: skip
+        start_offset = 0
     start_offset = max(start_offset, segments[0].base_offset)
     if end_offset < start_offset:
         log.warning(

@@ -15,7 +15,7 @@ from typing import Final
 
 from broker.log import checkpoints
 from broker.log.checkpoints import CheckpointDamaged, MetaProperties
-from broker.log.errors import LogDirError
+from broker.log.errors import LogDirError, LogDirFailed
 from broker.log.files import remove_files, replace_file
 from protocol.types import TopicPartition
 
@@ -26,8 +26,15 @@ STRAY_SUFFIX: Final = "-stray"
 
 class LogDir:
     def __init__(self, path: str | Path, broker_id: int, cluster_id: str) -> None:
-        """Lock the directory and check its identity; creates both when new. Raises `LogDirError`."""
+        """Lock the directory and check its identity; creates both when new.
+
+        Raises `LogDirError`, and `LogDirFailed` when the disk is at fault.
+        """
         self.path = str(path)
+        self.hosted = 0
+        """Partitions in it."""
+        self.damaged: dict[TopicPartition, dict[str, int]] = {}
+        """Partitions that cannot be opened, with their offsets by checkpoint, which must stay."""
         self._lock = -1
         try:
             Path(self.path).mkdir(parents=True, exist_ok=True)
@@ -36,7 +43,7 @@ class LogDir:
             self.was_clean = os.path.exists(self.file(checkpoints.CLEAN_SHUTDOWN))
         except OSError as error:
             self.close()
-            raise LogDirError(
+            raise LogDirFailed(
                 f"log directory {self.path} cannot be used: {error.strerror}; check that it is a directory"
                 " that this user may read and write"
             ) from error
@@ -88,13 +95,16 @@ class LogDir:
             return {}, str(error)
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        checkpoints.write_offsets(self.file(name), offsets)
+        kept = {tp: known[name] for tp, known in self.damaged.items() if name in known}
+        checkpoints.write_offsets(self.file(name), {**kept, **offsets})
 
     def forget_clean_shutdown(self) -> None:
         """From now on a crash is a crash."""
         remove_files([self.file(checkpoints.CLEAN_SHUTDOWN)])
 
     def mark_clean_shutdown(self, broker_epoch: int) -> None:
+        if self.damaged and not self.was_clean:
+            return  # the tails of these have still to be checked
         replace_file(self.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.clean_shutdown_marker(broker_epoch))
 
     def partitions(self) -> dict[TopicPartition, str]:

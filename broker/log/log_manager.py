@@ -3,12 +3,16 @@
 Owns opening them at start, creating and deleting them, and the periodic work: retention, flushing,
 checkpoints, unlinking. It has no threads and no timers of its own: the caller runs the `*_tick` methods,
 `retention_tick` on the thread that owns the logs, the others wherever waiting for the disk does no harm.
+A directory that fails is taken out of use with all its partitions, and one damaged partition alone (I10);
+the others go on (Kafka: handleLogDirFailure, KIP-112).
 """
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +21,7 @@ from pathlib import Path
 from broker.clock import Clock
 from broker.log import checkpoints, retention
 from broker.log.config import LogConfig
-from broker.log.errors import LogDirError, LogError
+from broker.log.errors import LogDirError, LogDirFailed, LogError, StorageFailed
 from broker.log.log_dir import DELETED_SUFFIX, STRAY_SUFFIX, LogDir
 from broker.log.partition_log import Log
 from protocol.types import ZERO_UUID, TopicPartition
@@ -45,13 +49,36 @@ class LogManager:
         self._home: dict[TopicPartition, LogDir] = {}
         self._topic_ids: dict[TopicPartition, bytes] = {}
         self._condemned: list[tuple[int, str]] = []
+        self._closing = False
+        self._load_lock = threading.Lock()
+        self.offline_dirs: dict[str, str] = {}
+        """Why a directory is out of use, by its path."""
+        self._offline: dict[TopicPartition, str] = {}
+        self._listeners: list[Callable[[list[TopicPartition]], None]] = []
+        self.run_in_owner: Callable[[Callable[[], None]], object] = lambda work: work()
+        """Runs work on the thread that owns the logs: a disk's failure may show in another one."""
+        self._report = self._storage_failed
         self._warned_future: set[tuple[TopicPartition, int]] = set()
         try:
             for path in log_dirs:
-                self._dirs.append(LogDir(path, broker_id, cluster_id))
+                self._lock_dir(path, broker_id, cluster_id, alone=len(log_dirs) == 1)
+            self._require_one()
         except LogDirError:
             self._unlock()
             raise
+
+    def _lock_dir(self, path: str | Path, broker_id: int, cluster_id: str, *, alone: bool) -> None:
+        try:
+            self._dirs.append(LogDir(path, broker_id, cluster_id))
+        except LogDirFailed as error:
+            if alone:
+                raise
+            self.offline_dirs[str(path)] = str(error)
+            log.error("%s; going on without it", error)
+
+    def _require_one(self) -> None:
+        if not self._dirs:
+            raise LogDirError(f"no log directory is left: {'; '.join(self.offline_dirs.values())}")
 
     # --- start
 
@@ -59,15 +86,25 @@ class LogManager:
         """Open every partition found; after a crash their tails are checked. `config_of` gives a topic's
         settings.
 
-        Raises `LogDirError` naming the partition that cannot be opened.
+        A partition that cannot be opened is left out, and so is a directory whose disk fails. Raises
+        `LogDirError` when no directory is left, when resources run out, or when `close` came meanwhile.
         """
-        for home in self._dirs:
-            self._load_dir(home, config_of)
+        with self._load_lock:
+            for home in list(self._dirs):
+                try:
+                    self._load_dir(home, config_of)
+                except OSError as error:
+                    if error.errno in _EXHAUSTED:
+                        raise LogDirError(f"{home.path} cannot be loaded: {error}") from error
+                    self.fail_dir(home.path, str(error))
+            self._require_one()
 
     def _load_dir(self, home: LogDir, config_of: Callable[[str], LogConfig]) -> None:
         self._condemned += [(0, path) for path in home.condemned()]
         points, starts, marks = (self._checkpoint(home, name) for name in _CHECKPOINTS)
         for tp, path in home.partitions().items():
+            if self._closing:
+                raise LogDirError("stopped while logs were loaded")
             if tp in self._logs:
                 raise LogDirError(
                     f"{tp} is in two log directories: {self._logs[tp].directory} and {path}; remove one"
@@ -80,7 +117,13 @@ class LogManager:
                     producer_expiration_ms=self._producer_expiration_ms,
                 )  # fmt: skip
             except (OSError, LogError) as error:
-                raise LogDirError(f"{path} cannot be opened: {error}") from error
+                if isinstance(error, OSError) and error.errno in _DISK_FAILED | _EXHAUSTED:
+                    raise
+                self._offline[tp] = f"{path} cannot be opened: {error}"
+                known = zip(_CHECKPOINTS, (points, starts, marks), strict=True)
+                home.damaged[tp] = {name: offsets[tp] for name, offsets in known if tp in offsets}
+                log.error("%s is offline, other partitions are not affected: %s", tp, self._offline[tp])
+                continue
             self._add(tp, opened, home, topic_id)
             if opened.end_offset < points.get(tp, 0):
                 log.error(
@@ -99,6 +142,8 @@ class LogManager:
     def _add(self, tp: TopicPartition, opened: Log, home: LogDir, topic_id: bytes | None) -> None:
         self._logs[tp] = opened
         self._home[tp] = home
+        home.hosted += 1
+        opened.storage_failed = self._report
         if topic_id is not None:
             self._topic_ids[tp] = topic_id
 
@@ -122,10 +167,52 @@ class LogManager:
 
     @property
     def log_dirs(self) -> list[str]:
+        """Those in use; the others are in `offline_dirs`."""
         return [home.path for home in self._dirs]
 
-    def get_or_create(self, tp: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
+    def is_offline(self, tp: TopicPartition) -> bool:
+        """Whether the partition is here, but on a disk that failed, or damaged."""
+        return tp in self._offline
+
+    def on_offline(self, callback: Callable[[list[TopicPartition]], None]) -> None:
+        """`callback(partitions)` runs when a directory has failed, on the thread that owns the logs."""
+        self._listeners.append(callback)
+
+    def fail_dir(self, path: str, reason: str) -> None:
+        """Take a directory out of use, and all partitions in it. Its files are left as they are."""
+        home = next((each for each in self._dirs if each.path == path), None)
+        if home is None:
+            return
+        self._dirs.remove(home)
+        if home in self._loaded:
+            self._loaded.remove(home)
+        self.offline_dirs[path] = reason
+        gone = [tp for tp, each in list(self._home.items()) if each is home]
+        log.error(
+            "log directory %s has failed and is out of use with %d partitions: %s; repair it and restart",
+            path, len(gone), reason,
+        )  # fmt: skip
+        for tp in gone:
+            self._logs.pop(tp).release()
+            del self._home[tp]
+            self._topic_ids.pop(tp, None)
+            self._offline[tp] = reason
+        home.close()
+        for callback in self._listeners:
+            callback(gone)
+
+    def _storage_failed(self, directory: str, error: OSError) -> None:
+        """A disk refused; a full one does so until there is room, others are not asked again."""
+        if error.errno in _DISK_FAILED | _GONE:
+            path = os.path.dirname(directory)
+            self.run_in_owner(lambda: self.fail_dir(path, f"{directory}: {error.strerror}"))
+
+    def get_or_create(
+        self, tp: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True
+    ) -> Log:
         """The partition's log, new in the directory with the fewest partitions. Raises `LogError`, OSError.
+
+        A partition that is not new may be on a directory that failed: it is not made a second time.
 
         A log with another topic id is left from a deleted topic of the same name: it is set aside, not
         reused.
@@ -135,6 +222,10 @@ class LogManager:
             self.set_aside(tp)
             existing = None
         if existing is None:
+            if self.offline_dirs and not is_new:
+                self._offline.setdefault(tp, f"it may be in {', '.join(self.offline_dirs)}")
+            if tp in self._offline:
+                raise StorageFailed(f"{tp} is offline: {self._offline[tp]}")
             existing = self._create(tp, config)
         existing.configure(config)
         if topic_id != ZERO_UUID and tp not in self._topic_ids:
@@ -143,32 +234,36 @@ class LogManager:
         return existing
 
     def _create(self, tp: TopicPartition, config: LogConfig) -> Log:
-        counts = {home.path: 0 for home in self._dirs}
-        for home in self._home.values():
-            counts[home.path] += 1
-        home = min(self._dirs, key=lambda candidate: counts[candidate.path])
+        self._require_one()
+        home = min(self._dirs, key=lambda candidate: candidate.hosted)
         path = home.file(str(tp))
-        Path(path).mkdir()
+        try:
+            os.mkdir(path)
+        except OSError as error:
+            self._storage_failed(path, error)
+            raise
         try:
             created = Log.open(
                 path, config, self.clock, clean=True, producer_expiration_ms=self._producer_expiration_ms
             )
-        except (OSError, LogError):
+        except (OSError, LogError) as error:
             shutil.rmtree(path, ignore_errors=True)
+            if isinstance(error, OSError):
+                self._storage_failed(path, error)
             raise
         self._add(tp, created, home, None)
         return created
 
     def set_config(self, topic: str, config: LogConfig) -> None:
         """New settings for all partitions of a topic here; they hold from the next append on."""
-        for tp, existing in self._logs.items():
+        for tp, existing in list(self._logs.items()):
             if tp.topic == topic:
                 existing.configure(config)
 
     def set_producer_expiration(self, ms: int) -> None:
         """Producers are forgotten after this time from now on, in logs that come later too."""
         self._producer_expiration_ms = ms
-        for existing in self._logs.values():
+        for existing in list(self._logs.values()):
             existing.producers.expiration_ms = ms
 
     def delete(self, tp: TopicPartition) -> None:
@@ -177,6 +272,12 @@ class LogManager:
         if gone is not None:
             renamed = self._take_out(tp, DELETED_SUFFIX)
             self._condemned.append((self.clock.now_ms() + gone.config.file_delete_delay_ms, renamed))
+        for home in self._dirs:
+            if home.damaged.pop(tp, None) is not None:
+                renamed = home.file(_renamed(tp, DELETED_SUFFIX))
+                os.rename(home.file(str(tp)), renamed)
+                self._condemned.append((self.clock.now_ms(), renamed))
+                self._offline.pop(tp, None)
 
     def set_aside(self, tp: TopicPartition) -> None:
         """Take the partition away and keep its files under another name, for an operator to look at."""
@@ -190,11 +291,11 @@ class LogManager:
 
     def _take_out(self, tp: TopicPartition, suffix: str) -> str:
         gone, home = self._logs[tp], self._home[tp]
-        suffix = f".{uuid.uuid4().hex}{suffix}"
-        renamed = home.file(str(tp)[: 255 - len(suffix)] + suffix)
+        renamed = home.file(_renamed(tp, suffix))
         gone.release()
         os.rename(gone.directory, renamed)
         del self._logs[tp], self._home[tp]
+        home.hosted -= 1
         self._topic_ids.pop(tp, None)
         return renamed
 
@@ -204,8 +305,13 @@ class LogManager:
         """Delete old segments, forget quiet producers; returns the number of segments. Runs where appends
         run.
         """
+        return sum(self.retain(tp, now_ms) for tp in self)
+
+    def retain(self, tp: TopicPartition, now_ms: int) -> int:
+        """`retention_tick` of one partition: with thousands of them, others get their turn in between."""
         count = 0
-        for tp, each in list(self._logs.items()):
+        each = self._logs.get(tp)
+        if each is not None:
             each.producers.expire(now_ms)
             each.release_idle()
             try:
@@ -238,25 +344,33 @@ class LogManager:
                 count += 1
             except OSError as error:
                 log.warning("%s: flush failed: %s", tp, error)
+                self._storage_failed(each.directory, error)
         return count
 
     def checkpoint_tick(self) -> None:
         """Write recovery points, log starts and high watermarks of all partitions. May run in a thread."""
-        for home in self._loaded:
-            logs = [(tp, each) for tp, each in list(self._logs.items()) if self._home.get(tp) is home]
-            home.write_offsets(checkpoints.RECOVERY_POINTS, {tp: each.recovery_point for tp, each in logs})
-            home.write_offsets(checkpoints.LOG_STARTS, {
-                tp: each.start_offset for tp, each in logs if each.start_offset > each.segments.start
-            })  # fmt: skip
-            home.write_offsets(checkpoints.HIGH_WATERMARKS, {tp: each.high_watermark for tp, each in logs})
+        for home in list(self._loaded):
+            try:
+                self._write_checkpoints(home)
+            except OSError as error:
+                log.warning("%s: checkpoints could not be written: %s", home.path, error.strerror)
+                self._storage_failed(home.file(checkpoints.RECOVERY_POINTS), error)
+
+    def _write_checkpoints(self, home: LogDir) -> None:
+        logs = [(tp, each) for tp, each in list(self._logs.items()) if self._home.get(tp) is home]
+        home.write_offsets(checkpoints.RECOVERY_POINTS, {tp: each.recovery_point for tp, each in logs})
+        home.write_offsets(checkpoints.LOG_STARTS, {
+            tp: each.start_offset for tp, each in logs if each.start_offset > each.segments.start
+        })  # fmt: skip
+        home.write_offsets(checkpoints.HIGH_WATERMARKS, {tp: each.high_watermark for tp, each in logs})
 
     def sweep_tick(self, now_ms: int) -> int:
         """Unlink deleted segments and partitions that are due; returns how many. May run in a thread."""
         count = sum(each.segments.sweep(now_ms) for each in list(self._logs.values()))
-        due = [path for at, path in self._condemned if at <= now_ms]
-        self._condemned = [item for item in self._condemned if item[0] > now_ms]
-        for path in due:
-            shutil.rmtree(path, ignore_errors=True)
+        due = [item for item in list(self._condemned) if item[0] <= now_ms]
+        for item in due:
+            self._condemned.remove(item)  # in place: the owner may add to the list meanwhile
+            shutil.rmtree(item[1], ignore_errors=True)
         return count + len(due)
 
     # --- stop
@@ -264,13 +378,21 @@ class LogManager:
     def close(self, broker_epoch: int = -1) -> None:
         """Close all logs and mark a clean shutdown, except where one of them could not be closed.
 
-        After a start that failed, directories that were not loaded are left as they are.
+        After a start that failed, directories that were not loaded are left as they are. A thread that
+        still loads ends first, with `LogDirError`.
         """
+        self._closing = True
+        with self._load_lock:
+            self._close(broker_epoch)
+
+    def _close(self, broker_epoch: int) -> None:
         with ThreadPoolExecutor(_CLOSING_THREADS) as pool:
-            failed = {self._home[tp].path for tp in pool.map(self._close_one, self._logs) if tp is not None}
-        with contextlib.suppress(OSError):
-            self.checkpoint_tick()
-            for home in self._loaded:
+            failed = {
+                self._home[tp].path for tp in pool.map(self._close_one, list(self._logs)) if tp is not None
+            }
+        self.checkpoint_tick()
+        for home in self._loaded:
+            with contextlib.suppress(OSError):
                 if home.path not in failed:
                     home.mark_clean_shutdown(broker_epoch)
         self._unlock()
@@ -291,6 +413,18 @@ class LogManager:
             home.close()
 
 
+def _renamed(tp: TopicPartition, suffix: str) -> str:
+    suffix = f".{uuid.uuid4().hex}{suffix}"
+    return str(tp)[: 255 - len(suffix)] + suffix
+
+
 _CLOSING_THREADS = 16
 """Closing is waiting for fdatasync; the file system serves many of them with one commit."""
 _CHECKPOINTS = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_STARTS, checkpoints.HIGH_WATERMARKS)
+_DISK_FAILED = frozenset(
+    {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.EREMOTEIO}
+)
+"""The disk itself does not work. A full one (ENOSPC) does again as soon as there is room."""
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM})
+"""While running: somebody took the directory away. At start it may be one partition's own trouble."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})

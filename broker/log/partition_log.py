@@ -13,6 +13,7 @@ import errno
 import logging
 import random
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ class Log(LogView):
     __slots__ = (
         "_closed", "_failing", "_flush_lock", "_flushed_ms", "_idle_end", "_rules", "_truncations",
         "clock",
-        "recovery_point",
+        "recovery_point", "storage_failed",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,7 @@ class Log(LogView):
         self.clock = clock
         self._rules = AppendRules.of(config)
         self.recovery_point = 0
+        self.storage_failed: Callable[[str, OSError], None] | None = None
         self._idle_end = -1
         self._flushed_ms = clock.now_ms()
         self._flush_lock = threading.Lock()
@@ -102,6 +104,7 @@ class Log(LogView):
             clock.now_ms(),
             recovery_point=recovery_point,
             start_offset=start_offset,
+            known_end=max(recovery_point, high_watermark or 0),
             clean=clean,
             producer_expiration_ms=producer_expiration_ms,
         )
@@ -243,6 +246,8 @@ class Log(LogView):
         if not self._failing:  # one line until it works again
             log.error("%s; appends are refused until this is repaired", message)
             self._failing = True
+            if self.storage_failed is not None:
+                self.storage_failed(self.directory, error)
         return AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     # --- segments

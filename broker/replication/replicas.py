@@ -9,13 +9,20 @@ Knows neither ZooKeeper nor the network: requests come in as protocol messages a
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from broker.log.errors import LogError, StorageFailed
 from broker.replication.partition import NO_LEADER, Partition
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.leader_and_isr_request import LeaderAndIsrPartitionState, LeaderAndIsrRequest
+from protocol.messages.leader_and_isr_request import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from protocol.messages.leader_and_isr_response import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrResponse,
@@ -34,6 +41,8 @@ logger = logging.getLogger("isthmus.broker")
 # StopReplica's leader epochs with a meaning of their own (Kafka: LeaderAndIsr.EpochDuringDelete, NoEpoch).
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1
+# Type of a LeaderAndIsr that lists everything (KIP-516): what it names was made before this broker started.
+_FULL = 2
 
 LeadershipCallback = Callable[[Partition, bool], None]
 
@@ -52,6 +61,8 @@ class ReplicaManager:
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
+        self.state_change = asyncio.Lock()
+        """Held while an order is carried out that gives others their turn in between."""
         self._logs = logs
         self._clock = clock
         self._topic_config = topic_config
@@ -59,6 +70,7 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._topics: dict[bytes, tuple[str, set[int]]] = {}  # topic id -> name, hosted partitions
         self._callbacks: list[LeadershipCallback] = []
+        logs.on_offline(self._take_offline)
 
     def on_leadership_change(self, callback: LeadershipCallback) -> None:
         """`callback(partition, is_leader)` runs after this broker began or stopped leading it."""
@@ -89,7 +101,16 @@ class ReplicaManager:
         known = self._topics.get(topic_id)
         return None if known is None else known[0]
 
+    def _take_offline(self, partitions: list[TopicPartition]) -> None:
+        """Their disk has failed: who waits or leads here hears of it."""
+        for tp in partitions:
+            partition = self._partitions.get((tp.topic, tp.partition))
+            if partition is not None:
+                self._forget(partition)
+
     def _not_here(self, topic: str, partition: int) -> KafkaError:
+        if self._logs.is_offline(TopicPartition(topic, partition)):
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: its disk has failed")
         if self._knows(topic, partition):
             return KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on broker {self.broker_id}"
@@ -97,6 +118,23 @@ class ReplicaManager:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} is not known here")
 
     # -- LeaderAndIsr
+
+    def prepare(self, topics: Iterable[LeaderAndIsrTopicState], *, is_new: bool) -> None:
+        """Make the logs of replicas that are not hosted yet, so that `apply_leader_and_isr` finds them.
+
+        Waits for the disk: call it from a thread, with `state_change` held. What fails here fails again, and
+        is answered, when the order is applied.
+        """
+        for topic in topics:
+            config = self._topic_config(topic.topic_name)
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                if (tp.topic, tp.partition) in self._partitions:
+                    continue
+                with contextlib.suppress(LogError, OSError):
+                    log = self._logs.get_or_create(tp, topic.topic_id, config, is_new=is_new)
+                    if state.leader == self.broker_id and log.epochs.latest < state.leader_epoch:
+                        log.assign_epoch(state.leader_epoch)
 
     def apply_leader_and_isr(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Make, lead, follow. One bad partition never stops the others (I10)."""
@@ -110,7 +148,7 @@ class ReplicaManager:
                 LeaderAndIsrPartitionError(
                     topic_name=topic,
                     partition_index=state.partition_index,
-                    error_code=self._apply_state(topic_id, topic, state),
+                    error_code=self._apply_state(topic_id, topic, state, is_new=request.type != _FULL),
                 )
                 for state in states
             ]
@@ -118,9 +156,14 @@ class ReplicaManager:
             response.topics.append(LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=errors))
         return response
 
-    def _apply_state(self, topic_id: bytes, topic: str, state: LeaderAndIsrPartitionState) -> ErrorCode:
+    def _apply_state(
+        self, topic_id: bytes, topic: str, state: LeaderAndIsrPartitionState, *, is_new: bool
+    ) -> ErrorCode:
         try:
-            partition = self._host(topic_id, topic, state)
+            partition = self._host(topic_id, topic, state, is_new=is_new)
+        except StorageFailed as error:
+            logger.warning("%s", error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
         except Exception:
             logger.exception("cannot open a replica of %s-%d", topic, state.partition_index)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -141,7 +184,9 @@ class ReplicaManager:
             self._announce(partition)
         return ErrorCode.NONE
 
-    def _host(self, topic_id: bytes, topic: str, state: LeaderAndIsrPartitionState) -> Partition:
+    def _host(
+        self, topic_id: bytes, topic: str, state: LeaderAndIsrPartitionState, *, is_new: bool
+    ) -> Partition:
         """The partition object for this topic id, made or replaced where needed."""
         key = (topic, state.partition_index)
         partition = self._partitions.get(key)
@@ -152,7 +197,8 @@ class ReplicaManager:
             self._forget(partition)
             partition = None
         # Sets a directory with another id aside, and gives one without an id this one.
-        log = self._logs.get_or_create(TopicPartition(*key), topic_id, self._topic_config(topic))
+        config = self._topic_config(topic)
+        log = self._logs.get_or_create(TopicPartition(*key), topic_id, config, is_new=is_new)
         if partition is None:
             partition = Partition(topic, topic_id, state.partition_index, self.broker_id, log)
             self._partitions[key] = partition

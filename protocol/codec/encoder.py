@@ -12,15 +12,21 @@ from typing import Any
 
 from protocol.codec import wire
 from protocol.codec.layout import FIXED, Shape, is_compact, is_flexible, is_nullable, shape_of
-from protocol.codec.schema import EMPTY, Field, Message, Struct
+from protocol.codec.schema import EMPTY, Encoded, Field, Message, Struct
 from protocol.codec.source import Source
-from protocol.types import ZERO_UUID
+from protocol.types import ZERO_UUID, Buffer
 
 
 def compile_encoder(message: type[Message], version: int) -> tuple[Callable[..., Any], str]:
     """(function(instance, out, segments), its source text). What `out` still holds follows the segments."""
+    if issubclass(message, Encoded):
+        return _as_is, ""
     writer = _EncoderWriter(message, version)
     return writer.source.build("encode"), writer.source.text
+
+
+def _as_is(message: Encoded, out: list[Buffer], segments: list[Buffer]) -> None:
+    segments += message.segments
 
 
 def not_in_version(value: object, version: int) -> wire.Malformed:

@@ -83,6 +83,16 @@ class Response(Message):
     API_KEY: ClassVar[int]
 
 
+class Encoded(Response):
+    """A response whose bytes are there already; its maker answers for version and layout."""
+
+    __slots__ = ("segments",)
+    VALID_VERSIONS = (0, 32767)
+
+    def __init__(self, segments: list[Buffer]) -> None:
+        self.segments = segments
+
+
 if TYPE_CHECKING:
 
     class Request(Message, Generic[R]):

@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35, KIP-113, KIP-827): which replicas each data directory holds, and how big they are.
 
 Null topics mean all of them. Future replicas (moving between directories) do not exist here. Offset lag is 0
-for a replica that leads.
+for a replica that leads. A directory that failed answers KAFKA_STORAGE_ERROR and names no topics.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) 
                     partition_index=tp.partition, partition_size=log.size, offset_lag=lag, is_future_key=False
                 )
             )
-    return DescribeLogDirsResponse(results=[_result(path, topics) for path, topics in found.items()])
+    failed = [
+        DescribeLogDirsResult(log_dir=path, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+        for path in logs.offline_dirs
+    ]
+    return DescribeLogDirsResponse(results=[_result(path, topics) for path, topics in found.items()] + failed)
 
 
 def _result(path: str, topics: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResult:
