@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from importlib import metadata
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -89,8 +90,19 @@ app = typer.Typer(
 )
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"isthmus {metadata.version('isthmus')}")
+        raise typer.Exit
+
+
 @app.callback()
-def isthmus() -> None:
+def isthmus(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="show the version and exit", callback=_say_version, is_eager=True),
+    ] = False,
+) -> None:
     """Kafka data that survives the loss of a datacenter. Start with: [bold]isthmus demo[/bold]"""
 
 

@@ -41,9 +41,7 @@ class Side:
     empty: int = 0
     asked: list[int] = field(default_factory=list)
 
-    async def list_offsets(
-        self, at: dict[TopicPartition, int], *, **_: object
-    ) -> object:
+    async def list_offsets(self, at: dict[TopicPartition, int], **_: object) -> object:
         return {tp: Listed({EARLIEST: self.first, LATEST: self.end}[which]) for tp, which in at.items()}
 
     async def fetch(self, tp: TopicPartition, offset: int, **_: object) -> Fetched:
