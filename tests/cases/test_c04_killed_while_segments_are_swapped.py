@@ -62,7 +62,7 @@ class Writer(threading.Thread):
                     TOPIC, key=key, value=b"%d" % count + bytes(100), on_delivery=self._delivered
                 )
             self._producer.poll(0)
-            self._stop_now.wait(0.05)  # a steady load, not all that the machine can do
+            self._stop_now.wait(0.2)  # a steady load, not all that the machine can do
             while len(self._producer) > 20 * KEYS and not self._stop_now.is_set():
                 self._producer.poll(0.05)
         if self._producer.flush(120):
@@ -105,6 +105,7 @@ def read_all(bootstrap: str) -> tuple[int, dict[int, tuple[bytes, int]]]:
         while time.monotonic() < deadline:
             for message in consumer.consume(10_000, timeout=0.5):
                 assert message.error() is None
+                deadline = time.monotonic() + 60  # as long as it gets on
                 found[message.offset()] = message.key(), int(message.value().rstrip(b"\0"))
             if max(found, default=-1) >= end - 1:
                 return earliest, found
