@@ -32,6 +32,7 @@ from broker.server.cleaner_metrics import add_cleaner_metrics
 from broker.server.connection_limits import per_address
 from broker.server.damage import Damage
 from broker.server.dispatch import Dispatcher
+from broker.server.fetch_sessions import FetchSessionCache
 from broker.server.listener import BACKLOG, Listener
 from broker.server.metrics import BrokerMetrics
 from broker.server.metrics_of_parts import add_part_metrics
@@ -48,6 +49,8 @@ DISK_READERS = 4
 # Closed segments are forced to disk this often at least: recovery after a crash reads what was not.
 FLUSH_INTERVAL_S = 10.0
 SWEEP_INTERVAL_S = 5.0
+# Partitions whose retention is looked at before others get their turn: a few milliseconds.
+RETAINED_IN_A_TURN = 100
 
 
 class Broker:
@@ -64,9 +67,9 @@ class Broker:
         topics: TopicAdmin,
         groups: GroupCoordinator,
         producer_ids: ProducerIds,
-        controller: Controller | None = None,
         markers: MarkerWriter,
         transactions: TransactionCoordinator,
+        controller: Controller | None = None,
         registry: Registry | None = None,
     ) -> None:
         self.config = config
@@ -77,12 +80,13 @@ class Broker:
         self.topics = topics
         self.groups = groups
         self.producer_ids = producer_ids
-        self.controller = controller
         self.markers = markers
         self.transactions = transactions
+        self.controller = controller
         self.registry = registry if registry is not None else Registry.discover()
         self.metrics = BrokerMetrics()
         self.damage = Damage()
+        self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.dispatcher = Dispatcher(self, self.registry)
         self.listeners: dict[str, Listener] = {}
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
@@ -98,9 +102,9 @@ class Broker:
         Requests are served from here on, so everything that handlers use must be there.
         """
         self.groups.start()
+        self.transactions.start()
         self._start_periodic()
         self.cleaner.start()
-        self.transactions.start()
         return {endpoint.name: await self._open(endpoint) for endpoint in self.config.endpoints}
 
     async def stop(self, broker_epoch: int = -1) -> None:
@@ -112,9 +116,9 @@ class Broker:
             await listener.close()
         await self._periodic.stop()
         await self.cleaner.stop()
+        await self.transactions.close()
         await self.groups.close()
         for executor in (self.disk_readers, self._disk_keeper):
-        await self.transactions.close()
             await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
         await asyncio.to_thread(self.logs.close, broker_epoch)
 
@@ -189,8 +193,6 @@ def assemble(
     )
     groups = GroupCoordinator(clock=clock, settings=GroupSettings.from_config(config), metadata=metadata)
     replicas.on_leadership_change(groups.on_leadership_change)
-    topics.configs.on_change(lambda topic: logs.set_config(topic, topics.topic_config(topic)))
-    broker = Broker(
     producer_ids = ProducerIds(claim_producer_ids)
     markers = MarkerWriter(replicas, clock.now_ms, groups.offsets.on_transaction_end)
     settings = TransactionSettings.from_config(config)
@@ -202,6 +204,8 @@ def assemble(
         markers=MarkerSender(markers, metadata, settings.listener),
     )
     replicas.on_leadership_change(transactions.on_leadership_change)
+    topics.configs.on_change(lambda topic: logs.set_config(topic, topics.topic_config(topic)))
+    broker = Broker(
         config=config,
         clock=clock,
         logs=logs,

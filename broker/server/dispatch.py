@@ -1,30 +1,39 @@
 """From a frame to an answer: header, registry look-up, decode, handler, encode.
 
 Owns the rules of what ends a connection. A frame that does not decode, an unknown key or version (except
-ApiVersions, KIP-511) and an acks=0 request that failed close the connection, as Kafka does; a handler's
-unexpected exception does too, because no handler may answer in a shape of its own invention.
+ApiVersions, KIP-511) and an acks=0 request that failed close the connection, as Kafka does. A handler's
+unexpected exception is answered with UNKNOWN_SERVER_ERROR in the request's own layout, where that has a place
+for it. Large requests are decoded and encoded in a thread, and only handlers that work in turns may be asked
+for more than `turns.MAX_ITEMS` things at once (I11).
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from broker.server.context import ConnectionInfo, RequestContext
 from broker.server.edge import CloseConnectionError, Pending, Segments
+from broker.server.error_answers import error_answer
 from broker.server.handlers.api_versions import unsupported_version
 from broker.server.registry import Entry, Registry
-from protocol.codec import decode_from
-from protocol.errors import DecodeError
-from protocol.frames import decode_request_header, encode_response
+from broker.server.turns import count_items
+from protocol.codec import decode_from, encode
+from protocol.errors import DecodeError, EncodeError, ErrorCode
+from protocol.frames import RequestHead, decode_request_header, encode_response
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
 
 logger = logging.getLogger("isthmus.broker")
 
+PRODUCE = 0
 API_VERSIONS = 18
+# A frame of this size holds at most 16,000 items of two bytes: some tens of milliseconds.
+LARGE = 32 * 1024
 
 
 class Dispatcher:
@@ -50,45 +59,88 @@ class Dispatcher:
                 raise CloseConnectionError(f"API key {key} version {version} is not served here")
             # KIP-511: parse nothing past the header and answer in a version 0 body.
             return encode_response(unsupported_version(self._registry), 0, header.correlation_id)
-        try:
-            # What is left over is not looked at, as in Kafka: librdkafka leaves 3 bytes in "all topics" of
-            # Metadata v9+, librdkafka 2.0 leaves one in ListGroups v4.
-            request, _ = decode_from(entry.request, version, frame, position)
-        except DecodeError as error:
-            raise CloseConnectionError(f"{entry.name} v{version} request does not decode: {error}") from error
-        self.requests[key] = self.requests.get(key, 0) + 1
-        context = RequestContext(self._broker, version, header.client_id, connection, self._monotonic())
-        try:
-            response = entry.handler(request, context)
-        except CloseConnectionError:
-            raise
-        except Exception as error:
-            self.failures[key] = self.failures.get(key, 0) + 1
-            logger.exception("%s v%d handler failed", entry.name, version)
-            raise CloseConnectionError(
-                f"{entry.name} v{version} failed inside the broker: {error!r}"
-            ) from error
+        if len(frame) > LARGE and key != PRODUCE:  # a producer's bytes are records, not items
+            coroutine = self._serve_large(entry, header, bytes(frame), position, connection)
+            return Pending(coroutine, abandoned_on_close=entry.abandoned_on_close)
+        request = _decode(entry, version, frame, position)
+        response = self._handle(entry, header, request, connection)
         if response is None:
             return None
         if hasattr(response, "__await__"):
             return Pending(
-                self._finish(entry, version, header.correlation_id, response),
-                entry.pipelined,
-                entry.abandoned_on_close,
+                self._finish(entry, header, request, response), entry.pipelined, entry.abandoned_on_close
             )
         return encode_response(response, version, header.correlation_id)
 
-    async def _finish(
-        self, entry: Entry, version: int, correlation_id: int, response: Awaitable[Any]
-    ) -> Segments | None:
+    def _handle(self, entry: Entry, header: RequestHead, request: Any, connection: ConnectionInfo) -> Any:
+        """What the handler returns: a response, an awaitable of one, or None."""
+        key, version = entry.key, header.api_version
+        self.requests[key] = self.requests.get(key, 0) + 1
+        context = RequestContext(self._broker, version, header.client_id, connection, self._monotonic())
         try:
-            message = await response
+            return entry.handler(request, context)
         except CloseConnectionError:
             raise
-        except Exception as error:
-            self.failures[entry.key] = self.failures.get(entry.key, 0) + 1
-            logger.exception("%s v%d handler failed", entry.name, version)
-            raise CloseConnectionError(
-                f"{entry.name} v{version} failed inside the broker: {error!r}"
-            ) from error
-        return None if message is None else encode_response(message, version, correlation_id)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the client is told
+            return self._failed(entry, version, request, error)
+
+    async def _finish(
+        self, entry: Entry, header: RequestHead, request: Any, response: Awaitable[Any]
+    ) -> Segments | None:
+        message = await self._awaited(entry, header.api_version, request, response)
+        return (
+            None if message is None else encode_response(message, header.api_version, header.correlation_id)
+        )
+
+    async def _awaited(self, entry: Entry, version: int, request: Any, response: Awaitable[Any]) -> Any:
+        try:
+            return await response
+        except CloseConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_handle`
+            return self._failed(entry, version, request, error)
+
+    async def _serve_large(
+        self, entry: Entry, header: RequestHead, frame: bytes, position: int, connection: ConnectionInfo
+    ) -> Segments | None:
+        """Serve a request with many items: a thread decodes and encodes, so that others go on (I11)."""
+        version = header.api_version
+        request = await asyncio.to_thread(_decode_limited, entry, version, frame, position)
+        response = self._handle(entry, header, request, connection)
+        if hasattr(response, "__await__"):
+            response = await self._awaited(entry, version, request, response)
+        if response is None:
+            return None
+        return await asyncio.to_thread(encode_response, response, version, header.correlation_id)
+
+    def _failed(self, entry: Entry, version: int, request: Any, error: Exception) -> Any:
+        """The answer to a request whose handler failed. Raises CloseConnectionError where there is none."""
+        self.failures[entry.key] = self.failures.get(entry.key, 0) + 1
+        logger.error("%s v%d handler failed", entry.name, version, exc_info=error)
+        answer = None
+        with contextlib.suppress(EncodeError):
+            answer = error_answer(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if answer is not None and getattr(request, "acks", None) != 0:
+                encode(answer, version)  # a shape that cannot be sent must not be tried later
+                return answer
+        raise CloseConnectionError(f"{entry.name} v{version} failed inside the broker: {error!r}") from error
+
+
+def _decode(entry: Entry, version: int, frame: memoryview | bytes, position: int) -> Any:
+    try:
+        # What is left over is not looked at, as in Kafka: librdkafka leaves 3 bytes in "all topics" of
+        # Metadata v9+, librdkafka 2.0 leaves one in ListGroups v4.
+        request, _ = decode_from(entry.request, version, frame, position)
+    except DecodeError as error:
+        raise CloseConnectionError(f"{entry.name} v{version} request does not decode: {error}") from error
+    return request
+
+
+def _decode_limited(entry: Entry, version: int, frame: bytes, position: int) -> Any:
+    request = _decode(entry, version, frame, position)
+    count = count_items(request)
+    if count > entry.max_items:
+        raise CloseConnectionError(
+            f"{entry.name} v{version} asks for {count} things at once, at most {entry.max_items} are allowed"
+        )
+    return request

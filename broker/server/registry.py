@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
 
+from broker.server.turns import MAX_ITEMS
+
 _MARK = "__kafka_entries__"
 
 Handler = Callable[..., Any]
@@ -37,6 +39,7 @@ class Entry:
     notes: str
     pipelined: bool
     abandoned_on_close: bool
+    max_items: int
 
     @property
     def key(self) -> int:
@@ -56,6 +59,7 @@ def handles(
     notes: str = "",
     pipelined: bool = False,
     abandoned_on_close: bool = False,
+    max_items: int = MAX_ITEMS,
 ) -> Callable[[H], H]:
     """Mark a function as the handler of `request` in versions `min`..`max`.
 
@@ -63,6 +67,7 @@ def handles(
     `notes` goes to docs/protocol.md. `pipelined`: the next request of the same connection may start while
     this one waits (answers stay in order). `abandoned_on_close`: waiting is cancelled when the client goes
     away; without it the handler runs to its end, because a half-done change must not be left behind.
+    `max_items`: array items in one request; more than the default for handlers that work in turns.
     """
 
     def mark(function: H) -> H:
@@ -75,6 +80,7 @@ def handles(
             notes=notes,
             pipelined=pipelined,
             abandoned_on_close=abandoned_on_close,
+            max_items=max_items,
         )
         function.__dict__.setdefault(_MARK, []).append(entry)
         return function

@@ -1,16 +1,25 @@
 """Long requests in turns: no request may keep the event loop from everybody else (invariant I11).
 
-For handlers whose work grows with an array of the request. Knows nothing about what is done with the items.
+For handlers whose work grows with an array of the request; others are held to `MAX_ITEMS` by the dispatcher.
+Knows nothing about what is done with the items.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+from protocol.codec.schema import Struct
 
 T = TypeVar("T")
 
 ITEMS_IN_A_TURN: Final = 500
 """A few milliseconds at the cost of the dearest handlers, some 7 microseconds an item."""
+MAX_ITEMS: Final = 20_000
+"""Array items in one request to an API that does not work in turns."""
+MANY_ITEMS: Final = 100_000
+"""The same where little is done for each: what a large group or consumer reads."""
+NO_LIMIT: Final = 2**31
+"""For handlers that work in turns: the codec's own limit holds."""
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
@@ -19,3 +28,17 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
         if number % ITEMS_IN_A_TURN == 0:
             await asyncio.sleep(0)
+
+
+def count_items(message: Struct) -> int:
+    """How many array items a message holds, at every level."""
+    total = 0
+    for field in type(message).FIELDS:
+        if not field.kind.startswith("[]"):
+            continue
+        value: Any = getattr(message, field.name)
+        if value:
+            total += len(value)
+            if field.kind == "[]struct":
+                total += sum(map(count_items, value))
+    return total

@@ -80,7 +80,7 @@ class _DecoderWriter:
         """Reads of fixed size that wait to be folded: target, layout code, field path."""
         self.tag_functions: list[tuple[str, Shape]] = []
         with source.block("def decode(buf, pos, end):"):
-            source.line(f"room = {wire.MAX_ITEMS}")
+            source.line(f"room = {wire.max_items(message)}")
             self.struct(message, "o0")
             source.line("return o0, pos")
         while self.tag_functions:

@@ -10,6 +10,7 @@ from functools import cache
 from struct import Struct as Layout
 from typing import Any
 
+from protocol.codec.schema import Message, Request
 from protocol.types import Buffer
 
 MAX_STRING = 0x7FFF
@@ -17,12 +18,21 @@ MAX_ITEMS = 500_000
 """Array items in one message, all arrays together (numbers count an eighth). An item of two bytes becomes an
 object of a hundred, so without a limit a frame could claim fifty times its size (invariant I11). The largest
 honest messages carry the metadata of a whole cluster; this is enough for 200,000 partitions."""
+MAX_PRODUCE_ITEMS = 20_000
+"""Topics and partitions of one Produce request, which has to be served in one go, while its records are in
+the receive buffer. A producer's request of 1 MB has room for 13,000."""
 UVARINT_1 = tuple(bytes((n,)) for n in range(128))
 ONE_BYTE = len(UVARINT_1)
 
 
 class Malformed(Exception):
     """A value that breaks the protocol; becomes DecodeError or EncodeError with its place."""
+
+
+def max_items(message: type[Message]) -> int:
+    """How many array items a message may hold."""
+    is_produce = issubclass(message, Request) and message.API_KEY == 0
+    return MAX_PRODUCE_ITEMS if is_produce else MAX_ITEMS
 
 
 def read_uvarint(buf: memoryview, pos: int) -> tuple[int, int]:

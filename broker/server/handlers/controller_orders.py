@@ -17,6 +17,7 @@ from broker.control.controller_store import ControllerMoved
 from broker.control.orders import FULL
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.turns import NO_LIMIT
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
 from protocol.messages.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("isthmus.broker")
 
 
-@handles(LeaderAndIsrRequest, min=5, max=7, notes="between brokers")
+@handles(LeaderAndIsrRequest, min=5, max=7, notes="between brokers", max_items=NO_LIMIT)
 async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
     broker = context.broker
     refusal = _refusal(broker, request)
@@ -58,7 +59,7 @@ async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) 
     return response
 
 
-@handles(UpdateMetadataRequest, min=7, max=8, notes="between brokers")
+@handles(UpdateMetadataRequest, min=7, max=8, notes="between brokers", max_items=NO_LIMIT)
 def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> UpdateMetadataResponse:
     broker = context.broker
     refusal = _refusal(broker, request)
@@ -72,7 +73,7 @@ def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> 
     return UpdateMetadataResponse()
 
 
-@handles(StopReplicaRequest, min=3, max=4, notes="between brokers")
+@handles(StopReplicaRequest, min=3, max=4, notes="between brokers", max_items=NO_LIMIT)
 def stop_replica(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
     refusal = _refusal(context.broker, request)
     if refusal:

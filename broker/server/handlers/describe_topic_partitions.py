@@ -15,7 +15,7 @@ from broker.control.metadata_cache import MetadataCache, PartitionInfo
 from broker.control.topic_rules import wrong_name
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import in_turns
+from broker.server.turns import NO_LIMIT, in_turns
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions_request import Cursor as Start
 from protocol.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
@@ -31,7 +31,7 @@ MAX_PARTITIONS: Final = 2000
 _OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
-@handles(DescribeTopicPartitionsRequest, min=0, max=0)
+@handles(DescribeTopicPartitionsRequest, min=0, max=0, max_items=NO_LIMIT)
 async def describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from broker.control.metadata_cache import MetadataCache, PartitionInfo
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import in_turns
+from broker.server.turns import NO_LIMIT, in_turns
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from protocol.messages.elect_leaders_response import (
@@ -25,7 +25,13 @@ PREFERRED, UNCLEAN = 0, 1
 _CODE_FROM = 1  # ElectLeaders v0 has no place for an error of the whole request
 
 
-@handles(ElectLeadersRequest, min=0, max=2, notes="answers only: the controller elects by itself")
+@handles(
+    ElectLeadersRequest,
+    min=0,
+    max=2,
+    notes="answers only: the controller elects by itself",
+    max_items=NO_LIMIT,
+)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     metadata, everything = context.broker.metadata, request.topic_partitions is None
     asked = request.topic_partitions

@@ -1,7 +1,8 @@
 """Fetch (key 1): read batches, waiting for them if there are not enough yet.
 
-- No incremental sessions: session id 0 declines them (KIP-227), a session id we never gave out is answered
-  with FETCH_SESSION_ID_NOT_FOUND so that the client starts again.
+- Sessions (KIP-227, `broker.server.fetch_sessions`): an incremental answer names only partitions with data,
+  an error, or another high watermark or log start than the reader was told; what had data is served last next
+  time.
 - At least one batch is returned whatever the limits are (KIP-74), and a fetch offset inside a batch returns
   the whole batch.
 - The last stable offset is never -1: some readers wait for their position to reach it. The aborted list is
@@ -15,7 +16,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,9 +25,19 @@ from broker.log.region import Located, locate
 from broker.replication import Partition
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
+from broker.server.fetch_sessions import (
+    FINAL_EPOCH,
+    IDS_FROM,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    Wanted,
+    partitions_of,
+)
 from broker.server.registry import handles
+from broker.server.turns import ITEMS_IN_A_TURN, NO_LIMIT
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch_request import FetchPartition, FetchRequest
+from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -41,7 +52,6 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 _LEADER_FROM = 12
-_IDS_FROM = 13
 _ADDRESS_FROM = 16
 _NO_OFFSET = -1
 
@@ -59,7 +69,12 @@ class _Cold(NamedTuple):
         return self.log.read_blocking(self.offset, self.max_bytes, self.max_offset, self.min_one)
 
 
-_Pass = Generator[_Cold, LogSlice, None]
+# A pass yields each read that has to go to the disk, and None when others should have their turn.
+_Need = _Cold | None
+_Pass = Generator[_Need, LogSlice | None, None]
+# Their order in an answer, after everything else.
+_NOT_KNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
+_ENDED: Any = object()
 
 
 def _aborted(log: Log, offset: int, found: LogSlice | Located) -> list[AbortedTransaction]:
@@ -72,23 +87,41 @@ def _aborted(log: Log, offset: int, found: LogSlice | Located) -> list[AbortedTr
     ]
 
 
+def _is_news(wanted: Wanted, data: PartitionData) -> bool:
+    """Whether a session's reader must be told about this partition (Kafka: CachedPartition)."""
+    return bool(
+        data.records
+        or data.error_code
+        or data.high_watermark != wanted.high_watermark
+        or data.log_start_offset != wanted.log_start_offset
+    )
+
+
+def _told(wanted: Wanted, data: PartitionData) -> None:
+    """After an error the partition counts as unknown: the first answer without one is news."""
+    wanted.high_watermark = _NO_OFFSET if data.error_code else data.high_watermark
+    wanted.log_start_offset = data.log_start_offset
+
+
 @handles(
     FetchRequest,
     min=4,
     max=17,
     abandoned_on_close=True,
-    notes="no incremental sessions yet (session id 0); topic ids from v13",
+    max_items=NO_LIMIT,
+    notes="topic ids from v13",
 )
 def fetch(
     request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
-    if request.session_id != 0 and request.session_epoch > 0:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    job = _Fetch(request, context)
+    try:
+        job = _Fetch(request, context)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code)
     reading = job.read_all()
-    cold = next(reading, None)
-    if cold is not None:
-        return job.go_on_cold(reading, cold)
+    need = next(reading, _ENDED)
+    if need is not _ENDED:
+        return job.go_on(reading, need)
     if job.satisfied:
         return job.answer()
     return job.wait()
@@ -98,24 +131,39 @@ class _Fetch:
     """One request: what to read from where, and the answer under construction."""
 
     __slots__ = (
-        "_broker", "_committed", "_deadline", "_failed", "_leaders", "_listener", "_max_bytes", "_min_bytes",
-        "_request", "_size", "_version", "response",
+        "_broker", "_committed", "_deadline", "_epoch", "_failed", "_full", "_leaders", "_listener",
+        "_max_bytes", "_min_bytes", "_privileged", "_session", "_size", "_version", "_wanted", "found",
+        "nodes",
     )  # fmt: skip
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        """Raises KafkaError when the request's session is not what it thinks."""
         broker: Broker = context.broker
         self._broker = broker
-        self._request = request
         self._version = context.api_version
         self._listener = context.connection.listener
         self._committed = request.isolation_level == READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._deadline = context.received_at + request.max_wait_ms / 1000
+        replica = request.replica_id if request.replica_state is None else request.replica_state.replica_id
+        self._privileged = replica >= 0
         self._failed = False
         self._size = 0
         self._leaders: list[tuple[Partition, int, int]] = []  # readable end, bytes read
-        self.response = FetchResponse()
+        self.found: list[tuple[Wanted, PartitionData]] = []
+        self.nodes: list[NodeEndpoint] = []
+        self._session: FetchSession | None = None
+        self._full = request.session_epoch == INITIAL_EPOCH
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            broker.fetch_sessions.close(request.session_id)
+            self._wanted = partitions_of(request, self._version)
+        else:
+            session = broker.fetch_sessions.resume(request, self._version, context.received_at)
+            # One that has forgotten all its partitions is over; what the request names is read all the same.
+            self._session = session if session.partitions else None
+            self._wanted = session.partitions or partitions_of(request, self._version)
+        self._epoch = 0 if self._session is None else self._session.epoch
 
     @property
     def satisfied(self) -> bool:
@@ -126,53 +174,125 @@ class _Fetch:
             or self._broker.clock.monotonic() >= self._deadline
         )
 
+    # -- the answer
+
     def answer(self) -> FetchResponse:
+        session = self._session
+        if self._failed:  # what is not known comes last, as in Kafka
+            self.found.sort(key=lambda each: _NOT_KNOWN.get(each[1].error_code, 0))
+        if session is not None:
+            if session.epoch != self._epoch:  # a later request of the same session has been here meanwhile
+                return FetchResponse(
+                    error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id
+                )
+            self._advance(session)
+        elif self._full:
+            session = self._new_session()
         for partition, _, size in self._leaders:
-            self._broker.metrics.topic(partition.topic).bytes_out += size
-        return self.response
+            if size:
+                self._broker.metrics.topic(partition.topic).bytes_out += size
+        response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
+        response.node_endpoints = self.nodes
+        topic: FetchableTopicResponse | None = None
+        for wanted, data in self.found:
+            if topic is None or topic.topic_id != wanted.topic_id or topic.topic != wanted.topic:
+                topic = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        return response
+
+    def _advance(self, session: FetchSession) -> None:
+        """Remember what the reader is told; what has data goes to the end, so that all get their share."""
+        by_id, partitions = session.uses_ids, session.partitions
+        for wanted, data in self.found:
+            _told(wanted, data)
+            if data.records:
+                key = (wanted.topic_id if by_id else wanted.topic, wanted.asked.partition)
+                if partitions.pop(key, None) is not None:
+                    partitions[key] = wanted
+
+    def _new_session(self) -> FetchSession | None:
+        for wanted, data in self.found:
+            _told(wanted, data)
+        return self._broker.fetch_sessions.create(
+            self._wanted,
+            privileged=self._privileged,
+            uses_ids=self._version >= IDS_FROM,
+            now_s=self._broker.clock.monotonic(),
+        )
 
     # -- one pass over all partitions
 
     def read_all(self) -> _Pass:
-        """Fill the answer. Yields each read that is not in the page cache; is sent its result or error."""
+        """Find what is to be answered. Yields each read that is not in the page cache; is sent its result or
+        error.
+        """
         self._failed = False
         self._size = 0
         self._leaders = []
-        self.response = FetchResponse()
-        for topic in self._request.topics:
-            name = topic.topic
-            if self._version >= _IDS_FROM:
-                name = self._broker.metadata.topic_name(topic.topic_id) or ""
-            answers: list[PartitionData] = []
-            for wanted in topic.partitions:
-                try:
-                    if not name:
-                        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-                    partition = self._broker.replicas.leader(
-                        name, wanted.partition, wanted.current_leader_epoch
-                    )
-                    answer = yield from self._read(partition, wanted)
-                except KafkaError as error:
-                    answer = self._refusal(name, wanted.partition, error.code)
-                except OffsetOutOfRange:
-                    answer = self._out_of_range(partition, wanted.partition)
-                except (CorruptLog, StorageFailed) as error:
-                    code = self._broker.damage.code(str(partition), error)
-                    answer = self._refusal(name, wanted.partition, code)
-                answers.append(answer)
-            self.response.responses.append(
-                FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
-            )
+        self.found = []
+        self.nodes = []
+        incremental = self._session is not None
+        # The request's own table cannot change under the loop; a session's can, while others have their turn.
+        every = (
+            list(self._wanted.values())
+            if incremental or len(self._wanted) > ITEMS_IN_A_TURN
+            else self._wanted.values()
+        )
+        for count, wanted in enumerate(every, 1):
+            if incremental and self._is_idle(wanted):
+                continue
+            data = yield from self._look_at(wanted)
+            if not incremental or _is_news(wanted, data):
+                self.found.append((wanted, data))
+            if count % ITEMS_IN_A_TURN == 0:
+                yield None
 
-    def _read(
-        self, partition: Partition, wanted: FetchPartition
-    ) -> Generator[_Cold, LogSlice, PartitionData]:
+    def _is_idle(self, wanted: Wanted) -> bool:
+        """Whether there is nothing to tell about a partition of a session; most are so most of the time."""
+        partition, asked = wanted.partition, wanted.asked
+        if partition is None or not partition.is_leader:
+            return False
         log = partition.log
+        limit = log.last_stable_offset if self._committed else log.high_watermark
+        if (
+            asked.fetch_offset != limit
+            or log.high_watermark != wanted.high_watermark
+            or log.start_offset != wanted.log_start_offset
+            or asked.current_leader_epoch not in (-1, partition.leader_epoch)
+        ):
+            return False
+        self._leaders.append((partition, limit, 0))
+        return True
+
+    def _look_at(self, wanted: Wanted) -> Generator[_Need, LogSlice | None, PartitionData]:
+        index = wanted.asked.partition
+        name = wanted.topic
+        wanted.partition = None
+        try:
+            if self._version >= IDS_FROM:
+                name = self._broker.metadata.topic_name(wanted.topic_id) or ""
+                if not name:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = self._broker.replicas.leader(name, index, wanted.asked.current_leader_epoch)
+            if self._version >= IDS_FROM and partition.topic_id != wanted.topic_id:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            wanted.partition = partition
+            return (yield from self._read(partition, wanted))
+        except KafkaError as error:
+            return self._refusal(name, index, error.code)
+        except OffsetOutOfRange:
+            return self._refusal(name, index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        except (CorruptLog, StorageFailed) as error:
+            return self._refusal(name, index, self._broker.damage.code(str(partition), error))
+
+    def _read(self, partition: Partition, wanted: Wanted) -> Generator[_Need, LogSlice | None, PartitionData]:
+        log, asked = partition.log, wanted.asked
         high_watermark = log.high_watermark
         stable = log.last_stable_offset
         limit = stable if self._committed else high_watermark
-        max_bytes = max(0, min(wanted.partition_max_bytes, self._max_bytes - self._size))
-        offset, min_one = wanted.fetch_offset, self._size == 0
+        max_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size))
+        offset, min_one = asked.fetch_offset, self._size == 0
         found: LogSlice | Located | None
         try:
             found = locate(log, offset, max_bytes, limit, min_one)
@@ -180,14 +300,18 @@ class _Fetch:
                 found = log.read(offset, max_bytes, limit, min_one)
         except NotCached:
             found = yield _Cold(log, offset, max_bytes, limit, min_one)
+        assert found is not None
         self._size += found.size
         self._leaders.append((partition, limit, found.size))
         return PartitionData(
-            partition_index=wanted.partition,
+            partition_index=asked.partition,
             high_watermark=high_watermark,
             last_stable_offset=stable,
             log_start_offset=log.start_offset,
-            aborted_transactions=_aborted(log, offset, found) if self._committed else None,
+            # Null as well where a batch is there that is larger than what is left, as in Kafka.
+            aborted_transactions=_aborted(log, offset, found)
+            if self._committed and (found.size or offset >= limit or not max_bytes)
+            else None,
             records=found.segments,  # type: ignore[arg-type]  # the edge sends regions from their files
         )
 
@@ -199,20 +323,11 @@ class _Fetch:
             partition_index=index,
             error_code=code,
             high_watermark=_NO_OFFSET,
-            aborted_transactions=[] if self._committed else None,
+            aborted_transactions=[] if code in _NOT_KNOWN else None,  # as Kafka has it
             records=b"",
         )
         if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             self._name_leader(topic, index, answer)
-        return answer
-
-    def _out_of_range(self, partition: Partition, index: int) -> PartitionData:
-        """With where the log is, so that a client can tell "too old" from "too new"."""
-        answer = self._refusal(partition.topic, index, ErrorCode.OFFSET_OUT_OF_RANGE)
-        log = partition.log
-        answer.high_watermark = log.high_watermark
-        answer.last_stable_offset = log.last_stable_offset
-        answer.log_start_offset = log.start_offset
         return answer
 
     def _name_leader(self, topic: str, index: int, answer: PartitionData) -> None:
@@ -220,18 +335,16 @@ class _Fetch:
         if known is None or self._version < _LEADER_FROM:
             return
         answer.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
-        if self._version >= _ADDRESS_FROM and all(
-            node.node_id != known.leader for node in self.response.node_endpoints
-        ):
-            self.response.node_endpoints.append(
+        if self._version >= _ADDRESS_FROM and all(node.node_id != known.leader for node in self.nodes):
+            self.nodes.append(
                 NodeEndpoint(node_id=known.leader, host=known.host, port=known.port, rack=known.rack)
             )
 
     # -- waiting
 
-    async def go_on_cold(self, reading: _Pass, cold: _Cold) -> FetchResponse:
-        """Finish a pass that met uncached data, then wait if that was not enough."""
-        await self._finish_pass(reading, cold)
+    async def go_on(self, reading: _Pass, need: _Need) -> FetchResponse:
+        """Finish a pass that met uncached data or much work, then wait if that was not enough."""
+        await self._finish_pass(reading, need)
         return self.answer() if self.satisfied else await self.wait()
 
     async def wait(self) -> FetchResponse:
@@ -239,17 +352,21 @@ class _Fetch:
         while not self.satisfied:
             await self._arrival()
             reading = self.read_all()
-            cold = next(reading, None)
-            if cold is not None:
-                await self._finish_pass(reading, cold)
+            need = next(reading, _ENDED)
+            if need is not _ENDED:
+                await self._finish_pass(reading, need)
         return self.answer()
 
-    async def _finish_pass(self, reading: _Pass, cold: _Cold) -> None:
+    async def _finish_pass(self, reading: _Pass, need: _Need) -> None:
         loop = asyncio.get_running_loop()
-        need: _Cold | None = cold
-        while need is not None:
+        go_on: Callable[[], _Need]
+        while need is not _ENDED:
             try:
-                found = await loop.run_in_executor(self._broker.disk_readers, need.read)
+                if need is None:
+                    await asyncio.sleep(0)
+                    found = None
+                else:
+                    found = await loop.run_in_executor(self._broker.disk_readers, need.read)
             except LogError as error:  # of this partition alone: the pass goes on with the others
                 go_on = partial(reading.throw, error)
             else:
@@ -257,7 +374,7 @@ class _Fetch:
             try:
                 need = go_on()
             except StopIteration:
-                need = None
+                need = _ENDED
 
     async def _arrival(self) -> None:
         """Return when enough bytes have become readable, leadership has changed, or the time is over."""

@@ -13,6 +13,7 @@ from functools import partial
 from broker.log import CorruptLog, Log, StorageFailed
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.turns import NO_LIMIT, in_turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from protocol.messages.list_offsets_response import (
@@ -31,13 +32,13 @@ _EPOCH_FROM = 4
 _OLDEST_SPECIAL = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL}
 
 
-@handles(ListOffsetsRequest, min=1, max=8)
+@handles(ListOffsetsRequest, min=1, max=8, max_items=NO_LIMIT)
 async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     response = ListOffsetsResponse()
     seen: set[tuple[str, int]] = set()
-    for topic in request.topics:
+    async for topic in in_turns(request.topics):
         answers = []
-        for wanted in topic.partitions:
+        async for wanted in in_turns(topic.partitions):
             key = (topic.name, wanted.partition_index)
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             try:

@@ -20,6 +20,7 @@ from broker.control.topic_rules import wrong_name
 from broker.server.context import RequestContext
 from broker.server.edge import CloseConnectionError
 from broker.server.registry import handles
+from broker.server.turns import NO_LIMIT, in_turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from protocol.messages.metadata_response import (
@@ -37,12 +38,14 @@ logger = logging.getLogger("isthmus.broker")
 
 _IDS_FROM = 12
 _JOIN_S = 5.0
+# Topics that one request may create: each costs writes to ZooKeeper, directories and descriptors (I11).
+MOST_CREATED = 100
 # All operations on a cluster or a topic, as bits of AclOperation: everything is allowed until there are ACLs.
 _CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 _TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
-@handles(MetadataRequest, min=0, max=12)
+@handles(MetadataRequest, min=0, max=12, max_items=NO_LIMIT)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     broker = context.broker
     if not broker.metadata.brokers:
@@ -57,7 +60,9 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         if missing and request.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
             refused = await _create(broker, missing)
             response = _cluster(broker, context)
-        response.topics = [_answer(broker, wanted, refused, context) for wanted in topics.values()]
+        response.topics = [
+            _answer(broker, wanted, refused, context) async for wanted in in_turns(topics.values())
+        ]
     _add_operations(request, response)
     return response
 
@@ -146,9 +151,15 @@ def _partition_error(broker: Broker, info: PartitionInfo, listener: str) -> Erro
 
 
 async def _create(broker: Broker, names: list[str]) -> dict[str, ErrorCode]:
-    """Create missing topics with the broker's defaults; the code to answer for those that are not there."""
+    """Create missing topics with the broker's defaults; the code to answer for those that are not there.
+
+    Those above `MOST_CREATED` have to be asked for again, as clients do with this code.
+    """
     refused: dict[str, ErrorCode] = {}
-    for name in dict.fromkeys(names):
+    for number, name in enumerate(dict.fromkeys(names)):
+        if number >= MOST_CREATED:
+            refused[name] = ErrorCode.LEADER_NOT_AVAILABLE
+            continue
         try:
             await broker.topics.auto_create(name)
         except KafkaError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.turns import MANY_ITEMS
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
@@ -20,7 +21,7 @@ from protocol.messages.offset_for_leader_epoch_response import (
 )
 
 
-@handles(OffsetForLeaderEpochRequest, min=2, max=4)
+@handles(OffsetForLeaderEpochRequest, min=2, max=4, max_items=MANY_ITEMS)
 def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:

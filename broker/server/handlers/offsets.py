@@ -53,7 +53,7 @@ _UNSTABLE = CommittedOffset(-1, -1, "", -1)  # known by its identity
 # -- commit ------------------------------------------------------------------------------------------------
 
 
-@handles(OffsetCommitRequest, min=2, max=8)
+@handles(OffsetCommitRequest, min=2, max=8, max_items=MANY_ITEMS)
 async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     offsets = context.broker.groups.offsets
     now_ms = context.broker.clock.now_ms()
@@ -123,7 +123,7 @@ async def _commit(
 Positions = dict[str, list[tuple[int, CommittedOffset]]]
 
 
-@handles(OffsetFetchRequest, min=1, max=8)
+@handles(OffsetFetchRequest, min=1, max=8, max_items=MANY_ITEMS)
 def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     if context.api_version >= _BATCHED_FROM:
         return OffsetFetchResponse(

@@ -28,7 +28,7 @@ from broker.server.registry import handles
 from broker.server.transaction_members import verify_member
 from protocol.codec.schema import RecordData
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -65,7 +65,7 @@ def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None:
     job = _Produce(request, context)
-    for topic in request.topic_data:
+    for topic in _distinct(request.topic_data):
         job.append_topic(topic.name, topic.partition_data)
     if request.acks == 0:
         if job.failed is not None:
@@ -74,6 +74,22 @@ def produce(
     if job.unreplicated:
         return job.wait_for_replicas()
     return job.response
+
+
+def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
+    """Of a partition that is named twice the last batch counts, as in Kafka."""
+    if len(topics) > 1 and len({topic.name for topic in topics}) < len(topics):
+        merged: dict[str, TopicProduceData] = {}
+        for topic in topics:
+            merged.setdefault(
+                topic.name, TopicProduceData(name=topic.name)
+            ).partition_data += topic.partition_data
+        topics = list(merged.values())
+    for topic in topics:
+        parts = topic.partition_data
+        if len(parts) > 1 and len({part.index for part in parts}) < len(parts):
+            topic.partition_data = list({part.index: part for part in parts}.values())
+    return topics
 
 
 class _Produce:
@@ -88,6 +104,7 @@ class _Produce:
         self._broker: Broker = context.broker
         self._version = context.api_version
         self._acks = request.acks
+        self._transactional_id = request.transactional_id
         self._all = request.acks == ALL_REPLICAS
         self._internal = context.client_id == ADMIN_CLIENT
         self._listener = context.connection.listener
@@ -104,7 +121,6 @@ class _Produce:
             try:
                 if refused is not None:
                     raise refused
-        self._transactional_id = request.transactional_id
                 result = self._append(topic, data, answers)
             except (KafkaError, AppendRefused) as error:
                 answers.append(self._refusal(topic, data.index, error))

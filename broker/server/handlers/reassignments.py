@@ -10,7 +10,7 @@ from __future__ import annotations
 from broker.control.metadata_cache import MetadataCache
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import in_turns
+from broker.server.turns import NO_LIMIT, in_turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
@@ -25,7 +25,13 @@ from protocol.messages.list_partition_reassignments_request import ListPartition
 from protocol.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 
 
-@handles(AlterPartitionReassignmentsRequest, min=0, max=0, notes="partitions do not move between brokers yet")
+@handles(
+    AlterPartitionReassignmentsRequest,
+    min=0,
+    max=0,
+    notes="partitions do not move between brokers yet",
+    max_items=NO_LIMIT,
+)
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:

@@ -45,8 +45,9 @@ async def test_every_version_reads_and_refuses_in_its_own_shape(node: Served, ve
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await node.fetch("nowhere", 0, version=version)).error_code == unknown
     beyond = await node.fetch("t", 4, version=version)
-    assert (beyond.error_code, beyond.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, 3)
-    assert beyond.last_stable_offset == 3
+    # Nothing about where the log is, as in Kafka: clients ask ListOffsets.
+    assert (beyond.error_code, beyond.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert beyond.last_stable_offset == -1
 
 
 @pytest.mark.parametrize("isolation", [0, 1])
@@ -183,8 +184,8 @@ async def test_an_incremental_session_that_was_never_given_is_refused(node: Serv
     node.topics.create("t")
     answer = await node.fetch_all(FetchRequest(session_id=77, session_epoch=3), 12)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    offered = await node.fetch_all(node.fetch_request("t", 0, version=12, session_epoch=0), 12)
-    assert (offered.error_code, offered.session_id) == (0, 0)
+    declined = await node.fetch_all(node.fetch_request("t", 0, version=12, session_epoch=-1), 12)
+    assert (declined.error_code, declined.session_id) == (0, 0)
 
 
 async def test_uncached_data_is_read_in_a_thread_and_arrives_whole(node: Served, tmp_path: Path) -> None:
