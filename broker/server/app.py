@@ -156,7 +156,11 @@ class Broker:
         )
 
     async def _retain(self) -> None:
-        self.logs.retention_tick(self.clock.now_ms())
+        now_ms = self.clock.now_ms()
+        for number, tp in enumerate(self.logs, 1):
+            self.logs.retain(tp, now_ms)
+            if number % RETAINED_IN_A_TURN == 0:
+                await asyncio.sleep(0)
 
     async def _keep(self, work: Callable[..., object], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._disk_keeper, work, *arguments)

@@ -6,11 +6,16 @@ ControlledShutdown (key 7): what a stopping broker asks the controller.
   mode).
 - LeaderAndIsr of type 2 (KIP-516) lists all that this broker should host: replicas that are not in it
   belong to topics deleted while it was away. They are set aside, not deleted.
+- Orders are carried out one after the other. Thousands of partitions are made in a thread and led in slices,
+  so that clients of others do not wait for their directories.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.control.controller_store import ControllerMoved
@@ -21,8 +26,12 @@ from broker.server.turns import NO_LIMIT
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
 from protocol.messages.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
-from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest
-from protocol.messages.leader_and_isr_response import LeaderAndIsrResponse
+from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest, LeaderAndIsrTopicState
+from protocol.messages.leader_and_isr_response import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
 from protocol.messages.stop_replica_request import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -38,6 +47,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("isthmus.broker")
 
+SLICE = 100
+"""Partitions in one turn of the event loop: a few milliseconds."""
+
 
 @handles(LeaderAndIsrRequest, min=5, max=7, notes="between brokers", max_items=NO_LIMIT)
 async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) -> LeaderAndIsrResponse:
@@ -46,17 +58,61 @@ async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) 
     if refusal:
         return LeaderAndIsrResponse(error_code=refusal)
     await _load_settings(broker, request)
-    refusal = _refusal(broker, request)  # a newer controller may have spoken meanwhile
-    if refusal:
-        return LeaderAndIsrResponse(error_code=refusal)
-    if request.type == FULL:
-        _set_strays_aside(broker, request)
-    response = broker.replicas.apply_leader_and_isr(request)
+    async with broker.replicas.state_change:
+        refusal = _refusal(broker, request)  # a newer controller may have spoken meanwhile
+        if refusal:
+            return LeaderAndIsrResponse(error_code=refusal)
+        if request.type == FULL:
+            _set_strays_aside(broker, request)
+        response = await _lead_in_slices(broker, request)
     response.partition_errors = []  # versions before 5 had them here, and by topic name
     for topic in response.topics:
         for error in topic.partition_errors:
             error.topic_name = ""
     return response
+
+
+async def _lead_in_slices(broker: Broker, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    errors: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
+    for topics in _slices(request.topic_states):
+        prepare = partial(broker.replicas.prepare, topics, is_new=request.type != FULL)
+        await asyncio.to_thread(prepare)
+        done = broker.replicas.apply_leader_and_isr(
+            LeaderAndIsrRequest(
+                controller_id=request.controller_id,
+                controller_epoch=request.controller_epoch,
+                type=request.type,
+                topic_states=topics,
+            )
+        )
+        if done.error_code:
+            return done
+        for topic in done.topics:
+            errors.setdefault(topic.topic_id, []).extend(topic.partition_errors)
+    return LeaderAndIsrResponse(
+        topics=[LeaderAndIsrTopicError(topic_id=key, partition_errors=each) for key, each in errors.items()]
+    )
+
+
+def _slices(topics: list[LeaderAndIsrTopicState]) -> Iterator[list[LeaderAndIsrTopicState]]:
+    """The same partitions in the same order, at most `SLICE` at a time."""
+    room, part = SLICE, []
+    for topic in topics:
+        at = 0
+        while at < len(topic.partition_states):
+            states = topic.partition_states[at : at + room]
+            part.append(
+                LeaderAndIsrTopicState(
+                    topic_name=topic.topic_name, topic_id=topic.topic_id, partition_states=states
+                )
+            )
+            at += len(states)
+            room -= len(states)
+            if not room:
+                yield part
+                room, part = SLICE, []
+    if part:
+        yield part
 
 
 @handles(UpdateMetadataRequest, min=7, max=8, notes="between brokers", max_items=NO_LIMIT)
@@ -74,11 +130,13 @@ def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> 
 
 
 @handles(StopReplicaRequest, min=3, max=4, notes="between brokers", max_items=NO_LIMIT)
-def stop_replica(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
-    refusal = _refusal(context.broker, request)
-    if refusal:
-        return StopReplicaResponse(error_code=refusal)
-    return context.broker.replicas.stop_replicas(request)
+async def stop_replica(request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
+    broker = context.broker
+    async with broker.replicas.state_change:
+        refusal = _refusal(broker, request)
+        if refusal:
+            return StopReplicaResponse(error_code=refusal)
+        return broker.replicas.stop_replicas(request)
 
 
 @handles(ControlledShutdownRequest, min=1, max=3, notes="between brokers")

@@ -125,3 +125,40 @@ async def test_a_topic_that_is_asked_for_twice_is_answered_once(node: Served) ->
     node.topics.create("t")
     answer = await node.connection.send(MetadataRequest(topics=by_name(*["t", "u"] * 1000)), 9)
     assert [topic.name for topic in answer.topics] == ["t", "u"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_kept_answers_follow_every_change(node: Served, version: int) -> None:
+    """Each topic's bytes are kept: a change of the topic or of the living brokers must show at once."""
+    node.topics.create("a", 2)
+    node.topics.create("b")
+    request = MetadataRequest(topics=by_name("a"))
+
+    async def leaders() -> list[int]:
+        answer = await node.connection.send(request, version)
+        return [partition.leader_id for partition in answer.topics[0].partitions]
+
+    assert await leaders() == await leaders() == [BROKER_ID] * 2
+    cache = node.broker.metadata
+    (kept,) = cache.topics["a"].encoded.values()
+    await leaders()
+    assert next(iter(cache.topics["a"].encoded.values())) is kept
+    brokers = dict(cache.brokers)
+    cache.brokers.clear()
+    cache.brokers_generation += 1
+    cache.brokers[9] = next(iter(brokers.values()))._replace(broker_id=9)
+    assert await leaders() == [-1, -1]
+    cache.brokers.clear()
+    cache.brokers.update(brokers)
+    cache.brokers_generation += 1
+    assert await leaders() == [BROKER_ID] * 2
+    node.topics.delete("a")
+    node.topics.create("a", 3)
+    assert await leaders() == [BROKER_ID] * 3
+    asked = MetadataRequest(topics=by_name("a", "b"), include_topic_authorized_operations=version >= 8)
+    both = await node.connection.send(asked, version)
+    assert [topic.name for topic in both.topics] == ["a", "b"]
+    if version >= 8:
+        assert all(topic.topic_authorized_operations != NOT_ASKED for topic in both.topics)
+        again = await node.connection.send(request, version)
+        assert again.topics[0].topic_authorized_operations == NOT_ASKED
