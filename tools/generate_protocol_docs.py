@@ -25,8 +25,8 @@ from the same registry, so this is what clients see. A key or version that is no
 TAIL = """
 {absent}
 
-In short, against Kafka 4: no transactions of version 2 (KIP-890), no ACLs, no quotas, no KIP-848 groups, no share groups, no telemetry. Clients cope with each of these by themselves:
-what is missing is not advertised.
+In short, against Kafka 4: no transactions of version 2 (KIP-890), no ACLs, no quotas, no KIP-848 groups, no
+share groups, no telemetry. Clients cope with each of these by themselves: what is missing is not advertised.
 """
 
 
