@@ -60,6 +60,7 @@ def main() -> int:
 def _soak(folder: Path, zookeeper: EmbeddedZooKeeper, seconds: float) -> dict[str, Any]:
     metrics_port = _free_port()
     settings = {
+        "auto.create.topics.enable": "false",  # a producer's refresh would bring deleted topics back
         "log.cleaner.backoff.ms": "1000",
         "log.retention.check.interval.ms": "5000",
         "connections.max.idle.ms": str(int(seconds * 1000 * 10)),  # the idle ones shall stay
@@ -137,7 +138,7 @@ def _read(consumer: Consumer, topic: str, partition: int) -> dict[int, tuple[byt
     while time.monotonic() < deadline and consumer.position([here])[0].offset < high:
         for message in consumer.consume(2000, 1.0):
             if message.error() is None:
-                found[int(message.offset() or 0)] = (message.key() or b"", message.value())
+                found[int(message.offset() or 0)] = (message.key() or b"", message.value() or b"")
     return found
 
 
