@@ -10,11 +10,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from broker.log.config import LogConfig
+from broker.log.errors import CorruptLog
 from broker.log.files import remove_files
 from broker.log.segment import Segment
 from broker.log.txn_index import AbortedTxn, read_aborted, truncate_aborted
+from protocol.records import HEADER_SIZE, iter_headers
 
 _KINDS = ("index", "timeindex", "txnindex", "log")
+#: More bytes than this in one read are taken to hold records without a look.
+_LOOK_THROUGH = 4096
 
 
 class SegmentList:
@@ -64,19 +68,38 @@ class SegmentList:
         at_least_one: bool,
         blocking: bool,
     ) -> tuple[memoryview, int]:
-        """Whole batches that begin below `max_offset`, all from one segment, and the offset after them."""
+        """Whole batches that begin below `max_offset`, and the offset after them.
+
+        All are of one segment, unless it holds no record from there on: compaction may leave segments of
+        headers only, and clients that get no record ask for more bytes each time until they give up
+        (librdkafka: MSG_SIZE_TOO_LARGE). Then what follows comes with it.
+        """
+        headers: list[memoryview] = []
         for segment in self.from_offset(offset):
             if segment.base_offset >= max_offset:
                 break
             end = segment.size  # taken first: bytes below it are complete, whatever is appended meanwhile
             if max_offset < log_end:
                 end = segment.find(max_offset, blocking=blocking)
-            data, next_offset = segment.read(
-                offset, max_bytes, end, at_least_one=at_least_one, blocking=blocking
-            )
-            if data or next_offset != offset or segment.find(offset, blocking=blocking) < end:
-                return data, next_offset
-        return memoryview(b""), offset
+            try:
+                data, next_offset = segment.read(
+                    offset, max_bytes, end, at_least_one=at_least_one and not headers, blocking=blocking
+                )
+            except CorruptLog:
+                if not headers:
+                    raise
+                break  # what stands before the damage is served
+            if data:
+                headers.append(data)
+                offset, max_bytes = next_offset, max_bytes - len(data)
+                if max_bytes < HEADER_SIZE or not _only_headers(data):
+                    break
+            elif next_offset != offset or segment.find(offset, blocking=blocking) < end:
+                offset = next_offset
+                break
+        if len(headers) == 1:
+            return headers[0], offset
+        return memoryview(b"".join(headers)), offset
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """Aborted transactions with records in `start_offset..end_offset`.
@@ -183,3 +206,8 @@ class SegmentList:
 
     def __len__(self) -> int:
         return len(self.items)
+
+
+def _only_headers(data: memoryview) -> bool:
+    """Whether there is not one record in these whole batches."""
+    return len(data) <= _LOOK_THROUGH and all(not header.record_count for _, header in iter_headers(data))

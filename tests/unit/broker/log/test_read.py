@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.log import CorruptLog, Log, LogConfig, NotCached, OffsetOutOfRange, Origin
+from broker.log.cleaner.rewrite import emptied
 from broker.log.files import OpenFile
 from broker.log.segment_list import SegmentList
 from protocol.records import iter_headers
@@ -294,3 +295,27 @@ def test_damage_behind_sound_batches_costs_none_of_them(
     assert part.next_offset == damaged
     with pytest.raises(CorruptLog, match="no batch starts"):
         log.read_blocking(damaged, 1 << 20)
+
+
+def test_segments_of_headers_only_are_passed_through_to_a_record(open_log: OpenLog) -> None:
+    """A client that gets headers alone, answer after answer, gives up (librdkafka: MSG_SIZE_TOO_LARGE)."""
+    log = open_log(segment_bytes=200)
+    expected = b""
+    for offset in range(0, 40, 2):
+        full = batch(2, base_offset=offset, leader_epoch=0)
+        _, header = next(iter_headers(full))
+        empty = memoryview(bytearray(emptied(header)))
+        log.append(empty, 0, Origin.REPLICATION)
+        log.roll()
+        expected += bytes(empty)
+    last = batch(2, base_offset=40, leader_epoch=0)
+    log.append(last, 0, Origin.REPLICATION)
+    log.roll()
+    log.append(batch(2, base_offset=42, leader_epoch=0), 0, Origin.REPLICATION)
+    found = log.read_blocking(0, 1 << 20)
+    assert b"".join(found.segments) == expected + bytes(last)
+    assert found.next_offset == 42
+    few = log.read_blocking(1, 150)
+    assert (few.size, few.next_offset) == (122, 4)  # the size limit still holds
+    one = log.read_blocking(0, 10)
+    assert (one.size, one.next_offset) == (61, 2)
