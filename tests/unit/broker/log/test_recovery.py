@@ -291,7 +291,8 @@ def test_a_log_that_lost_even_its_start_begins_anew_there(
 ) -> None:
     log = open_log(**SETTINGS)
     fill(log, 3)
-    again = open_log(start_offset=100, **SETTINGS)
+    assert open_log(start_offset=100, **SETTINGS).end_offset == 9  # nothing else says so: not believed
+    again = open_log(start_offset=100, high_watermark=100, **SETTINGS)
     assert (again.start_offset, again.end_offset) == (100, 100)
     assert [path.name for path in directory.glob("*.log")] == [f"{100:020d}.log"]
     again.append(batch(1), 5)
