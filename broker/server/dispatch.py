@@ -67,9 +67,8 @@ class Dispatcher:
         if response is None:
             return None
         if hasattr(response, "__await__"):
-            return Pending(
-                self._finish(entry, header, request, response), entry.pipelined, entry.abandoned_on_close
-            )
+            coroutine = self._finish(entry, header, request, response)
+            return Pending(coroutine, entry.pipelined, entry.abandoned_on_close, awaits=response)
         return encode_response(response, version, header.correlation_id)
 
     def _handle(self, entry: Entry, header: RequestHead, request: Any, connection: ConnectionInfo) -> Any:

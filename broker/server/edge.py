@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, cast
 
 from broker.server.context import ConnectionInfo
@@ -34,19 +34,29 @@ class CloseConnectionError(Exception):
 
 
 class Pending:
-    """An answer that needs waiting. `pipelined`: the next request may start meanwhile."""
+    """An answer that needs waiting. `pipelined`: the next request may start meanwhile.
 
-    __slots__ = ("abandoned_on_close", "coroutine", "pipelined")
+    `awaits` is what the coroutine is going to wait for, where that exists already.
+    """
+
+    __slots__ = ("abandoned_on_close", "awaits", "coroutine", "pipelined")
 
     def __init__(
         self,
         coroutine: Coroutine[Any, Any, Segments | None],
         pipelined: bool = False,
         abandoned_on_close: bool = False,
+        awaits: Awaitable[Any] | None = None,
     ) -> None:
         self.coroutine = coroutine
         self.pipelined = pipelined
         self.abandoned_on_close = abandoned_on_close
+        self.awaits = awaits
+
+    def drop(self) -> None:
+        """End what was to be waited for: a task that is cancelled before its first step never gets there."""
+        if isinstance(self.awaits, Coroutine):
+            self.awaits.close()
 
 
 Serve = Callable[[memoryview, ConnectionInfo], "Segments | Pending | None"]
@@ -158,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
             slot.abandoned_on_close = outcome.abandoned_on_close
             slot.task = self._owner.start(outcome.coroutine)
             self._line_up(slot)
-            slot.task.add_done_callback(lambda task: self._answered(slot, task))
+            slot.task.add_done_callback(lambda task: self._answered(slot, task, outcome))
         elif outcome is not None:
             if self._slots:
                 self._line_up(_Slot(outcome))
@@ -173,8 +183,10 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         self._blocked = not slot.pipelined or len(self._slots) >= MAX_WAITING
 
-    def _answered(self, slot: _Slot, task: asyncio.Task[Segments | None]) -> None:
+    def _answered(self, slot: _Slot, task: asyncio.Task[Segments | None], pending: Pending) -> None:
         slot.task = None
+        if task.cancelled():
+            pending.drop()
         if self._transport is None or task.cancelled():
             return
         error = task.exception()

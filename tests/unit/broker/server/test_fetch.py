@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import socket
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ import pytest
 
 from broker.log import LogSlice, NotCached, StorageFailed
 from broker.log.log_view import LogView
+from broker.server.edge import Connection as ServedConnection
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode
+from protocol.frames import encode_request
 from protocol.messages.fetch_request import FetchRequest
 from protocol.records import decode_batches
 from tests.support.lone_broker import BROKER_ID
@@ -258,3 +263,27 @@ def only_blocking(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> None:
         return read(self, *arguments, blocking=True)
 
     monkeypatch.setattr(LogView, "read", without_cache)
+
+
+async def test_a_client_that_goes_away_just_after_a_long_fetch_leaves_nothing_behind(node: Served) -> None:
+    """The task is cancelled before its first step: what it would have awaited has to be ended by hand."""
+    node.topics.create("t")
+    request = node.fetch_request("t", 0, version=11, max_wait_ms=60_000, min_bytes=1 << 20)
+    frame = b"".join(bytes(part) for part in encode_request(request, 11, 1, "gone"))
+    listener = node.broker.listeners["PLAINTEXT"]
+    ours, theirs = socket.socketpair()
+    with theirs, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        transport, connection = await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: ServedConnection(listener, node.broker.dispatcher.serve, 1 << 20), ours
+        )
+        transport.abort()  # the loop says so to the connection before it starts what comes now
+        connection.get_buffer(-1)[: len(frame)] = frame
+        connection.buffer_updated(len(frame))
+        assert connection.waiting
+        async with asyncio.timeout(SOON_S):
+            while connection in listener.connections or listener._tasks:
+                await asyncio.sleep(0)
+        del connection, transport
+        gc.collect()
+    assert [str(each.message) for each in caught] == []
