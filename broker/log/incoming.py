@@ -17,7 +17,14 @@ from crc32c import crc32c
 from broker.log.config import NO_LIMIT_MS, LogConfig
 from broker.log.errors import AppendRefused
 from protocol.errors import DecodeError, ErrorCode
-from protocol.records import HEADER_SIZE, BatchHeader, UnsupportedMagicError, read_header, read_records
+from protocol.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    ImpossibleCountError,
+    UnsupportedMagicError,
+    read_header,
+    read_records,
+)
 from protocol.records.header import (
     CODEC_MASK,
     CONTROL,
@@ -110,8 +117,11 @@ def read_batches(where: str, view: memoryview, rules: AppendRules, origin: Origi
     found: Batches = []
     pos, end = 0, len(view)
     while pos < end:
+        impossible = None
         try:
             header = read_header(view, pos)
+        except ImpossibleCountError as error:
+            header, impossible = error.header, error
         except UnsupportedMagicError as error:
             raise AppendRefused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{where}: {error}") from None
         except DecodeError as error:
@@ -131,6 +141,8 @@ def read_batches(where: str, view: memoryview, rules: AppendRules, origin: Origi
             raise AppendRefused(
                 ErrorCode.CORRUPT_MESSAGE, f"{where}: the batch at byte {pos} has a wrong checksum"
             )
+        if impossible is not None:  # only a batch that says so itself, with the right checksum
+            raise AppendRefused(ErrorCode.INVALID_RECORD, f"{where}: {impossible}")
         found.append((pos, header))
         pos = stop
     if not found:

@@ -8,6 +8,7 @@ from protocol.records.compression import DEFAULT_LIMIT, Codec, compress, decompr
 from protocol.records.header import (
     HEADER_SIZE,
     BatchHeader,
+    ImpossibleCountError,
     UnsupportedMagicError,
     assign_offsets,
     check_crc,
@@ -26,6 +27,7 @@ __all__ = [
     "BatchHeader",
     "Codec",
     "Header",
+    "ImpossibleCountError",
     "Record",
     "UnsupportedMagicError",
     "assign_offsets",

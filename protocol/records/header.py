@@ -50,6 +50,16 @@ class UnsupportedMagicError(DecodeError):
         self.magic = magic
 
 
+class ImpossibleCountError(DecodeError):
+    """A negative number of records or of offsets; `header` is what says so."""
+
+    def __init__(self, where: str, header: "BatchHeader") -> None:
+        super().__init__(
+            f"{where}: {header.record_count} records up to offset delta {header.last_offset_delta}"
+        )
+        self.header = header
+
+
 class BatchHeader(NamedTuple):
     """All fields of a batch header in wire order; offsets and timestamps (ms) are absolute."""
 
@@ -111,7 +121,8 @@ class BatchHeader(NamedTuple):
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """Header of the batch at `pos`; the batch itself may reach past the end of `buf`.
 
-    Raises `UnsupportedMagicError` for old formats, `DecodeError` for less than 61 bytes or impossible values.
+    Raises `UnsupportedMagicError` for old formats, `ImpossibleCountError` for negative counts, `DecodeError`
+    for less than 61 bytes or an impossible length.
     """
     have = len(buf) - pos
     if have < HEADER_SIZE:
@@ -126,10 +137,7 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
             f"record batch at byte {pos}: length {header.batch_length} is below {_MIN_BATCH_LENGTH}"
         )
     if header.last_offset_delta < 0 or header.record_count < 0:
-        raise DecodeError(
-            f"record batch at byte {pos}: {header.record_count} records"
-            f" up to offset delta {header.last_offset_delta}"
-        )
+        raise ImpossibleCountError(f"record batch at byte {pos}", header)
     return header
 
 

@@ -128,10 +128,31 @@ def more_offsets_than_records() -> bytes:
     return sealed(batch)
 
 
+def negative_count() -> bytes:
+    batch = good()
+    struct.pack_into(">i", batch, 57, -1)
+    return sealed(batch)
+
+
+def negative_offsets() -> bytes:
+    batch = good()
+    struct.pack_into(">i", batch, 23, -1)
+    return sealed(batch)
+
+
+def negative_count_and_wrong_checksum() -> bytes:
+    batch = good()
+    struct.pack_into(">i", batch, 57, -1)
+    return bytes(batch)
+
+
 REFUSED: list[tuple[Callable[[], bytes], str, ErrorCode]] = [
     (wrong_checksum, "plain", ErrorCode.CORRUPT_MESSAGE),
     (fewer_records_than_said, "plain", ErrorCode.INVALID_RECORD),
     (more_offsets_than_records, "plain", ErrorCode.INVALID_RECORD),
+    (negative_count, "plain", ErrorCode.INVALID_RECORD),
+    (negative_offsets, "plain", ErrorCode.INVALID_RECORD),
+    (negative_count_and_wrong_checksum, "plain", ErrorCode.CORRUPT_MESSAGE),
     (lambda: bytes(good(key=None)), "compacted", ErrorCode.INVALID_RECORD),
 ]
 
@@ -139,7 +160,10 @@ REFUSED: list[tuple[Callable[[], bytes], str, ErrorCode]] = [
 @pytest.mark.parametrize(
     ("batch", "topic", "code"),
     REFUSED,
-    ids=["checksum", "count above", "count below", "no key"],
+    ids=[
+        *("checksum", "count above", "count below", "count negative", "offsets negative"),
+        *("negative and checksum", "no key"),
+    ],
 )
 def test_a_bad_batch_is_refused_with_kafkas_code(
     side: Side, batch: Callable[[], bytes], topic: str, code: ErrorCode
