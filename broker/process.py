@@ -33,6 +33,7 @@ from broker.control.zookeeper_types import ZooKeeperError
 from broker.control_metrics import ControlMetrics
 from broker.log import LogDirError, LogManager
 from broker.log.checkpoints import META_PROPERTIES, CheckpointDamaged, read_meta_properties
+from broker.loop_delay import LoopWatch
 from broker.metrics_endpoint import MetricsEndpoint
 from broker.server.app import Broker, assemble
 
@@ -135,6 +136,7 @@ class _Process:
         self._plane: ControlPlane | None = None
         self._broker: Broker | None = None
         self._metrics: MetricsEndpoint | None = None
+        self._watch: LoopWatch | None = None
         self._logs: LogManager | None = None
 
     async def run(self) -> None:
@@ -215,6 +217,8 @@ class _Process:
             (),
             lambda: [((), len(logs.offline_dirs))],
         )
+        self._watch = LoopWatch(broker.metrics)
+        self._watch.start()
         endpoints = _advertised(config, await self._listen(broker))
         await self._open_metrics(broker, plane)
         await plane.join(endpoints)
@@ -257,6 +261,8 @@ class _Process:
         return " ".join(parts)
 
     async def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
         if self._metrics is not None:
             await self._metrics.close()
         if self._plane is not None and self._broker is not None and self._config.controlled_shutdown_enable:

@@ -226,9 +226,12 @@ class TopicAdmin:
         return True
 
     async def _gone(self, path: str) -> None:
-        """Until the node is gone: then the name is free again."""
+        """Until the node is gone: then the name is free again.
+
+        Not `exists`, whose watch on a missing node would be kept for ever, one for each topic ever deleted.
+        """
         changed = asyncio.Event()
-        while await self._zookeeper.exists(path, changed.set):
+        while await self._zookeeper.get(path, changed.set) is not None:
             await changed.wait()
             changed.clear()
 

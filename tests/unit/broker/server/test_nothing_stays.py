@@ -1,0 +1,68 @@
+"""What came and went leaves no object behind: topics, connections, producers of deleted topics, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from pathlib import Path
+
+from protocol.client.connection import Connection
+from tests.support.served import Served, batch, served
+
+BOUND_S = 30.0
+ROUNDS = 25
+# Objects that some cache may hold at the end of either count, whatever the number of rounds.
+SPARE = 5
+# asyncio drops cancelled timers by the hundred; counts of topics are forgotten by the handler of UpdateMetadata,
+# which the stand-in for a controller goes around.
+NOT_COUNTED = {"asyncio.events.TimerHandle", "broker.server.metrics.TopicCounts"}
+
+
+async def everything_once(node: Served, number: int) -> None:
+    """A topic with a new idempotent producer and a reader with a session, on connections of their own."""
+    name = f"passing-{number}"
+    node.topics.create(name, partitions=3)
+    for sequence in range(3):
+        records = batch(b"a", b"b", producer_id=number, producer_epoch=0, base_sequence=sequence * 2)
+        assert (await node.produce(name, records)).error_code == 0
+    async with node.another() as reader:
+        opened = await reader.send(node.fetch_request(name, 0, (0, 1, 2), session_epoch=0), 17)
+        assert opened.session_id
+        again = node.fetch_request(name, 0, (0, 1, 2), session_id=opened.session_id, session_epoch=-1)
+        await reader.send(again, 17)
+    assert (await node.fetch("nowhere", 0)).error_code
+    node.topics.delete(name)
+
+
+async def settled(node: Served) -> Counter[str]:
+    """How many objects of our own types there are once connections are gone and files deleted."""
+    (listener,) = node.broker.listeners.values()
+    async with asyncio.timeout(BOUND_S):
+        while len(listener.connections) > 1 or listener._tasks:
+            await asyncio.sleep(0.01)
+    node.broker.logs.sweep_tick(node.broker.clock.now_ms() + 10**9)
+    gc.collect()
+    kinds = (type(each) for each in gc.get_objects())
+    return Counter(
+        f"{kind.__module__}.{kind.__qualname__}"
+        for kind in kinds
+        if str(kind.__module__).startswith(("broker.", "protocol.", "uvloop", "asyncio"))
+    )
+
+
+async def test_topics_connections_and_sessions_that_are_gone_leave_no_object(tmp_path: Path) -> None:
+    async with served(tmp_path / "data") as node:
+        assert isinstance(node.connection, Connection)
+        for number in range(3):
+            await everything_once(node, number)
+        before = await settled(node)
+        for number in range(3, 3 + ROUNDS):
+            await everything_once(node, number)
+        after = await settled(node)
+        grown = {
+            kind: count - before[kind]
+            for kind, count in after.items()
+            if count > before[kind] + SPARE and kind not in NOT_COUNTED
+        }
+        assert grown == {}
