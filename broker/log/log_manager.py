@@ -204,8 +204,16 @@ class LogManager:
     def _storage_failed(self, directory: str, error: OSError) -> None:
         """A disk refused; a full one does so until there is room, others are not asked again."""
         if error.errno in _DISK_FAILED | _GONE:
-            path = os.path.dirname(directory)
-            self.run_in_owner(lambda: self.fail_dir(path, f"{directory}: {error.strerror}"))
+            self.run_in_owner(lambda: self._fail_if_so(directory, error))
+
+    def _fail_if_so(self, directory: str, error: OSError) -> None:
+        """A thread may miss a file because its owner deleted or renamed it: that is no failure of a disk."""
+        path = os.path.dirname(directory)
+        if error.errno == errno.ENOENT and os.path.isdir(path):
+            in_use = any(each.directory == directory for each in self._logs.values())
+            if not in_use or os.path.isdir(directory):
+                return
+        self.fail_dir(path, f"{directory}: {error.strerror}")
 
     def get_or_create(
         self, tp: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool = True

@@ -1,5 +1,6 @@
 """One disk or one partition that fails: all else goes on, nothing is deleted or made twice."""
 
+import errno
 import logging
 import shutil
 import threading
@@ -11,6 +12,7 @@ import pytest
 
 from broker.log import AppendRefused, LogConfig, LogDirError, LogManager
 from broker.log.errors import StorageFailed
+from broker.log.segment import Segment
 from protocol.types import TopicPartition, new_topic_id
 from tests.support.batches import batch
 from tests.support.clock import VirtualClock
@@ -157,4 +159,54 @@ def test_closing_waits_for_the_thread_that_loads(start: Open, tmp_path: Path) ->
     logs = start()
     logs.load()
     assert sorted(logs) == [A, B]
+    logs.close()
+
+
+def test_a_topic_deleted_while_it_is_flushed_is_no_failure_of_its_directory(
+    start: Open, tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(start, new_topic_id())
+    logs = start()
+    logs.load()
+    log = logs.get(A)
+    assert log is not None
+    log.append(batch([b"3"]), 0)
+    log.roll()
+    sync = Segment.sync
+
+    def deleted_meanwhile(self: Segment, *, closing: bool) -> None:
+        logs.delete(A)  # on the event loop, while a thread waits for the disk
+        sync(self, closing=closing)
+
+    monkeypatch.setattr(Segment, "sync", deleted_meanwhile)
+    logs.flush_tick(clock.now_ms())
+    monkeypatch.undo()
+    assert logs.offline_dirs == {}
+    assert logs.get(A) is None
+    assert not logs.is_offline(A)
+    assert logs.get(B) is not None
+    logs.close()
+
+
+def test_a_file_renamed_under_a_flush_is_no_failure_of_its_directory(
+    start: Open, tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cleaner and retention rename segments on the event loop while a thread opens them to flush."""
+    filled(start, new_topic_id())
+    logs = start()
+    logs.load()
+    log = logs.get(A)
+    assert log is not None
+    log.append(batch([b"3"]), 0)
+    log.roll()
+
+    def renamed_meanwhile(self: Segment, *, closing: bool) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", self.path("log"))
+
+    monkeypatch.setattr(Segment, "sync", renamed_meanwhile)
+    logs.flush_tick(clock.now_ms())
+    monkeypatch.undo()
+    assert logs.offline_dirs == {}
+    logs.flush_tick(clock.now_ms())
+    assert log.recovery_point == log.end_offset, "the next flush does it"
     logs.close()
