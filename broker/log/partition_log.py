@@ -34,11 +34,12 @@ from broker.log.incoming import (
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.loading import load_log
 from broker.log.log_view import LogView
-from broker.log.producer_gate import check_producers, note_producer
+from broker.log.producer_gate import aborted_by, check_producers, note_producer
 from broker.log.producer_state import ProducerStates, SeenBatch
 from broker.log.recompression import recompressed
 from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
+from broker.log.txn_index import AbortedTxn, indexed
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, assign_offsets, set_log_append_time
 from protocol.types import Buffer
@@ -119,6 +120,8 @@ class Log(LogView):
 
     def configure(self, config: LogConfig) -> None:
         """Settings for appends and retention from now on; open segments keep their index settings."""
+        if config is self._config:
+            return  # the controller repeats itself, and topics may have thousands of partitions
         self._config = config
         self._rules = AppendRules.of(config)
 
@@ -161,12 +164,13 @@ class Log(LogView):
             assign_offsets(view, pos, offset, leader_epoch)
             offset += header.last_offset_delta + 1
         latest = append_time if append_time >= 0 else max(header.max_timestamp for _, header in found)
-        active = self._write(view, latest, offset - 1, [(leader_epoch, base)], now_ms)
+        aborted = aborted_by(self.producers, view, found, base)
+        active = self._write(view, latest, offset - 1, [(leader_epoch, base)], now_ms, aborted)
         first = base
         for pos, header in found:
             latest = append_time if append_time >= 0 else header.max_timestamp
             active.note(first + header.last_offset_delta, latest, header.size)
-            note_producer(self.producers, active, view, pos, header, first, now_ms)
+            note_producer(self.producers, None if aborted else active, view, pos, header, first, now_ms)
             first += header.last_offset_delta + 1
         self._appended(offset)
         return AppendResult(base, offset - 1, append_time, self.start_offset)
@@ -218,18 +222,29 @@ class Log(LogView):
         return AppendResult(found[0][1].base_offset, expected - 1, -1, self.start_offset)
 
     def _write(
-        self, view: memoryview, latest: int, last_offset: int, epochs: list[tuple[int, int]], now_ms: int
+        self,
+        view: memoryview,
+        latest: int,
+        last_offset: int,
+        epochs: list[tuple[int, int]],
+        now_ms: int,
+        aborted: AbortedTxn | None = None,
     ) -> Segment:
         """Put the bytes into the page cache; returns the segment, which must take note of each batch.
 
         `epochs` are (leader epoch, first offset) of each batch, or of the first where all have one epoch.
-        Raises `AppendRefused`.
+        `aborted` goes into its index first: a marker without that entry would show what it aborts. Raises
+        `AppendRefused`.
         """
         try:
             active = self._room_for(len(view), latest, epochs[0][1], last_offset, now_ms)
             for epoch, start in epochs:
                 self.epochs.assign(epoch, start)
-            active.write(view)
+            if aborted is None:
+                active.write(view)
+            else:
+                with indexed(active.path("txnindex"), aborted):
+                    active.write(view)
         except OSError as error:
             self.segments.drop_unused(self._end)
             raise self._refusal(error) from error

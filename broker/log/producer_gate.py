@@ -7,7 +7,7 @@ aborted-transaction index.
 from broker.log.errors import AppendRefused
 from broker.log.incoming import Batches, Origin
 from broker.log.markers import Marker, read_marker
-from broker.log.producer_state import ProducerStates, SeenBatch
+from broker.log.producer_state import CompletedTxn, ProducerStates, SeenBatch
 from broker.log.segment import Segment
 from broker.log.txn_index import AbortedTxn, append_aborted
 from protocol.errors import DecodeError, ErrorCode
@@ -56,9 +56,21 @@ def _marker(where: str, view: memoryview, pos: int, header: BatchHeader) -> Mark
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"{where}: {error}") from None
 
 
+def aborted_by(producers: ProducerStates, view: memoryview, found: Batches, offset: int) -> AbortedTxn | None:
+    """What a single marker that is to be stored at `offset` aborts; None for everything else."""
+    pos, header = found[0]
+    if len(found) > 1 or not header.is_control or header.producer_id < 0:
+        return None
+    marker, producer = read_marker(view, pos, header), producers.get(header.producer_id)
+    if marker is None or marker.commit or producer is None or producer.txn_first_offset is None:
+        return None
+    done = CompletedTxn(header.producer_id, producer.txn_first_offset, offset, aborted=True)
+    return AbortedTxn(done.producer_id, done.first_offset, offset, producers.stable_after(done))
+
+
 def note_producer(
     producers: ProducerStates,
-    segment: Segment,
+    segment: Segment | None,
     view: memoryview,
     pos: int,
     header: BatchHeader,
@@ -67,7 +79,8 @@ def note_producer(
 ) -> None:
     """A batch was stored at `offset`: remember its sequence, or that its transaction has ended.
 
-    Raises OSError for the aborted-transaction index.
+    `segment` takes the entry of the aborted-transaction index, None where that is written already. Raises
+    OSError for it.
     """
     if header.producer_id < 0:
         return
@@ -80,7 +93,7 @@ def note_producer(
     done = producers.end_transaction(
         header, offset, commit=marker.commit, coordinator_epoch=marker.coordinator_epoch, now_ms=now_ms
     )
-    if done is not None and done.aborted:
+    if done is not None and done.aborted and segment is not None:
         stable = producers.stable_after(done)
         append_aborted(
             segment.path("txnindex"),

@@ -5,7 +5,9 @@ producer id, first and last offset of the transaction, and the last stable offse
 Readers with read_committed drop what these transactions wrote.
 """
 
+import contextlib
 import os
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -19,6 +21,18 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+@contextlib.contextmanager
+def indexed(path: str, txn: AbortedTxn) -> Iterator[None]:
+    """Write the entry, and take it back should what is written inside fail. Raises OSError."""
+    append_aborted(path, txn)
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            truncate_aborted(path, txn.last_offset)
+        raise
 
 
 def append_aborted(path: str, txn: AbortedTxn) -> None:

@@ -15,7 +15,7 @@ import pytest
 from broker.log import AppendRefused, Log, LogConfig, LogManager, Origin
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition, new_topic_id
-from tests.support.batches import batch, records_of
+from tests.support.batches import batch, marker, records_of
 from tests.support.clock import VirtualClock
 
 OpenLog = Callable[..., Log]
@@ -134,3 +134,42 @@ def test_a_directory_that_became_read_only(
     (tmp_path / "moved").rename(tmp_path / "t-0")
     log.append(batch([b"y" * 300]), 0)
     assert values(log) == [b"x" * 300, b"y" * 300]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_without_room_for_the_aborted_index_changes_nothing(
+    open_log: OpenLog, tmp_path: Path, commit: bool
+) -> None:
+    """The marker fits into the last block of the data file, the index of aborted transactions has none."""
+    log = open_log()
+    log.append(batch([b"a"], producer=(7, 0, 0), transactional=True), 0)
+    log.high_watermark = 1
+    index = tmp_path / "t-0" / f"{0:020d}.txnindex"
+    index.mkdir()  # stands for a file that cannot be made
+    if commit:
+        assert log.append(marker(7, 0, commit=True), 0, Origin.COORDINATOR).base_offset == 1
+        return
+    for _ in range(2):
+        with pytest.raises(AppendRefused) as refusal:
+            log.append(marker(7, 0, commit=False), 0, Origin.COORDINATOR)
+        assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.end_offset, log.last_stable_offset) == (1, 0)
+    assert log.append(batch([b"b"]), 0).base_offset == 1
+    index.rmdir()
+    assert log.append(marker(7, 0, commit=False), 0, Origin.COORDINATOR).base_offset == 2
+    log.high_watermark = 3
+    assert log.last_stable_offset == 3
+    again = open_log()
+    assert again.end_offset == 3
+    for each in (log, again):
+        assert [(t.first_offset, t.last_offset) for t in each.aborted_transactions(0, 3)] == [(0, 2)]
+
+
+def test_a_marker_that_has_no_room_leaves_no_entry_in_the_aborted_index(open_log: OpenLog) -> None:
+    log = open_log()
+    log.append(batch([b"a" * 500], producer=(7, 0, 0), transactional=True), 0)
+    log.high_watermark = 1
+    with file_size_limit(log.size + 10), pytest.raises(AppendRefused):
+        log.append(marker(7, 0, commit=False), 0, Origin.COORDINATOR)
+    assert log.last_stable_offset == 0
+    assert log.aborted_transactions(0, 1) == []
