@@ -1,13 +1,17 @@
 """Our broker beside Apache Kafka in the same run: throughput, broker CPU, latency, memory, start.
 
-    python -m bench.broker [--only TEXT …] [--mb 500] [--repeat 3] [--quick] [--no-kafka] [--list]
+    python -m bench.broker [--only TEXT …] [--mb 500] [--repeat 3] [--quick] [--no-kafka]
+                           [--long] [--list]
 
-Both brokers run with default settings and one replica and get the same loads from the same clients:
-librdkafka and Kafka's Java tools (`bench/brokers/`). Sides alternate, each run has a fresh topic, each number
-is the median over the repetitions. Broker CPU is user and system time of the broker's process alone. Kafka's
-JVM gets faster over its first gigabytes: both sides are warmed up, and runs of `--mb 500` or more are to be
-compared. Rows that miss their demand are marked; the exit code is 0 all the same: a busy machine is no
-reason to fail. Without Apache Kafka (`ISTHMUS_INTEROP`, default `../shared/interop`) ours is measured alone.
+Both brokers run with default settings and one replica and get the same loads from the same clients with
+their defaults: librdkafka and Kafka's Java tools (`bench/brokers/`). Sides alternate, each run has a fresh
+topic, each number is the median over the repetitions. Broker CPU is user and system time of the broker's
+process alone.
+Kafka's JVM gets faster over its first gigabytes: both sides are warmed up, and figures of little data (`--mb`
+below the default) flatter us. Rows that miss their demand are marked; the exit code is 0 all the same: a busy
+machine is no reason to fail. A row that hangs or fails is given up and said so; the whole run ends within
+`limits.RUN_S` and names the rows it had no time for. Rows of thousands of partitions and connections come
+with `--long`. Without Apache Kafka (`ISTHMUS_INTEROP`, default `../shared/interop`) ours is measured alone.
 """
 
 from __future__ import annotations
@@ -17,19 +21,25 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from bench.brokers import latency, report, standing
 from bench.brokers.cases import CASES, FETCH, JAVA, PRODUCE, Case
 from bench.brokers.clients import Figures, run
-from bench.brokers.report import Row, beside, bound, compare, medians
+from bench.brokers.limits import ROW_S, RUN_S, RowFailed, TimeLeft, at_most
+from bench.brokers.report import Row, beside, bound, compare, given_up, medians
 from bench.brokers.sides import OURS, ROOT, Side, apache_kafka, interop_script, isthmus
 
 WARM_UP_MB = 300.0
+LONG_S = 3600.0
+START_S = 180.0
 
 
 class Bench:
@@ -68,7 +78,7 @@ class Bench:
         return {side: medians(each) for side, each in runs.items()}
 
     def load(self, case: Case) -> Row:
-        mb = self._options.mb if case.client != JAVA else self._options.mb / 2
+        mb = self._options.mb * case.share / (2 if case.client == JAVA else 1)
         found = self._alternating(case.name, lambda side: self._measure(side, case, mb))
         row: Row = {"name": case.name, **found}
         for side in self.sides:
@@ -108,7 +118,7 @@ class Bench:
         return bound(name, figures, value=figures["kb_each"], must_max=limit)
 
     def idle_connections(self) -> Row:
-        count = 1000 if self._options.quick else 10_000
+        count = 10_000 if self._options.long else 1000
         return self._alone("idle connection, KB", lambda side: standing.idle_connections(side, count), 40)
 
     def idle_partitions(self) -> Row:
@@ -138,7 +148,8 @@ def steps(bench: Bench, options: argparse.Namespace, script: Path) -> list[Step]
     java = script.is_file()
     records = 1000 if options.quick else 5000
     found: list[Step] = [("start to ready", bench.start)]
-    found += [(case.name, partial(bench.load, case)) for case in CASES if java or case.client != JAVA]
+    loads = [case for case in CASES if java or case.client != JAVA]
+    found += [(case.name, partial(bench.load, case)) for case in loads if case.must_mb_s is not None]
     found.append(("resident memory after these loads", bench.resident))
     pair, tool = "end to end, librdkafka pair", "end to end, Java EndToEndLatency"
     found.append(
@@ -151,14 +162,16 @@ def steps(bench: Bench, options: argparse.Namespace, script: Path) -> list[Step]
                 lambda: bench.end_to_end(tool, lambda side: latency.end_to_end_java(side, records, script)),
             )
         )
-    return [
-        *found,
+    found += [
         ("small producer, lagging reader", bench.lagging_reader),
         ("small producer, cleaner at work", bench.cleaner),
-        ("idle connection, KB", bench.idle_connections),
         ("idle partition, KB", bench.idle_partitions),
-        ("many partitions: start and metadata", bench.many_partitions),
+        ("idle connection, KB", bench.idle_connections),
     ]
+    found += [(case.name, partial(bench.load, case)) for case in loads if case.must_mb_s is None]
+    if options.long:
+        found.append(("many partitions: start and metadata", bench.many_partitions))
+    return found
 
 
 def arguments() -> argparse.Namespace:
@@ -166,18 +179,35 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--mb", type=float, default=500, help="record values per run (Java tools: half of it)"
+        "--mb", type=float, default=300, help="record values per run (Java tools: half of it)"
     )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", action="append", default=[], help="rows whose name contains this text")
     parser.add_argument("--quick", action="store_true", help="little data, one run: does it all work?")
     parser.add_argument("--no-kafka", action="store_true")
+    parser.add_argument(
+        "--long",
+        action="store_true",
+        help="also 4,000 partitions and 10,000 connections; no limit for the run",
+    )
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench" / "broker.json")
     options = parser.parse_args()
     if options.quick:
         options.mb, options.repeat = min(options.mb, 30.0), 1
     return options
+
+
+def measured(name: str, step: Callable[[], Row | Iterator[Row]], limit_s: float, left: TimeLeft) -> list[Row]:
+    """The rows of a step, or one that says why there are none."""
+    if left() <= 0:
+        return [given_up(name, "not measured: the time of the whole run is over")]
+    try:
+        with at_most(min(limit_s, left())):
+            found = step()
+            return [found] if isinstance(found, dict) else list(found)
+    except (RowFailed, KafkaException, subprocess.SubprocessError) as error:
+        return [given_up(name, f"not measured: {error}")]
 
 
 def main() -> None:
@@ -197,17 +227,18 @@ def main() -> None:
             return
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the brokers too
         with contextlib.ExitStack() as running:
-            bench.sides.append(running.enter_context(isthmus(data / "data")))
-            if options.no_kafka or not script.is_file():
-                why = "" if options.no_kafka else f": no {script}"
-                print(f"Apache Kafka is not measured{why}; the rows show our side alone", flush=True)
-            else:
-                bench.sides.append(running.enter_context(apache_kafka(script)))
-            bench.warm_up()
+            with at_most(START_S):
+                bench.sides.append(running.enter_context(isthmus(data / "data")))
+                if options.no_kafka or not script.is_file():
+                    why = "" if options.no_kafka else f": no {script}"
+                    print(f"Apache Kafka is not measured{why}; the rows show our side alone", flush=True)
+                else:
+                    bench.sides.append(running.enter_context(apache_kafka(script)))
+                bench.warm_up()
             print(report.head(), flush=True)
-            for _, step in chosen:
-                found = step()
-                for row in [found] if isinstance(found, dict) else found:
+            left = TimeLeft(LONG_S if options.long else RUN_S)
+            for name, step in chosen:
+                for row in measured(name, step, LONG_S if options.long else ROW_S, left):
                     rows.append(row)
                     print(report.line(row), flush=True)
     finally:

@@ -26,6 +26,10 @@ class Case:
     codec: str = "none"
     must_mb_s: float | None = None
     must_cpu: float | None = None
+    backoff_ms: int | None = None
+    """librdkafka's `fetch.queue.backoff.ms`; None is its default."""
+    share: float = 1.0
+    """Of the data of a run: what a client reads slowly would take most of the time."""
 
     @property
     def name(self) -> str:
@@ -36,6 +40,8 @@ class Case:
         words.append(self.codec)
         if self.partitions != 6:
             words.append(f"{self.partitions} partition")
+        if self.backoff_ms is not None:
+            words.append(f"backoff {self.backoff_ms} ms")
         return " ".join(words) + (" (java)" if self.client == JAVA else "")
 
 
@@ -60,6 +66,8 @@ CASES = (
     _fetch(1000),
     _fetch(1000, codec="lz4"),
     _fetch(1000, client=JAVA),
-    Case(load=FETCH, size=100),
+    Case(load=FETCH, size=1000, backoff_ms=1),
+    Case(load=FETCH, size=1000, codec="lz4", backoff_ms=1),
+    Case(load=FETCH, size=100, share=0.2),
     Case(load=FETCH, size=10_000),
 )

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from bench.brokers.cases import JAVA, PRODUCE, Case
+from bench.brokers.limits import RowFailed, client
 from bench.brokers.sides import ROOT, Side
 
 TOOLS = "org.apache.kafka.tools."
@@ -41,25 +42,29 @@ def _librdkafka(
     command = [
         *(sys.executable, str(ROOT / "bench" / "kafka_load.py"), case.load, side.bootstrap, topic),
         *("--size", str(case.size), "--mb", str(mb), "--acks", case.acks, "--codec", case.codec),
+        *(() if case.backoff_ms is None else ("--queue-backoff-ms", str(case.backoff_ms))),
     ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdin is not None
-        assert client.stdout is not None
-        if client.stdout.readline() != "ready\n":
-            raise SystemExit(f"the client did not start: {case.name} on {side.name}")
+    with client(command) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RowFailed(f"the client did not start on {side.name}")
         before = side.cpu_s()
-        client.stdin.write("go\n")
-        client.stdin.flush()
-        found = json.loads(client.stdout.readline())
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise RowFailed(f"the client on {side.name} ended without figures")
+        found = json.loads(line)
     return found["seconds"], found["p50_ms"], found["p99_ms"], before
 
 
 def tool(script: Path, name: str, *arguments: str) -> str:
-    """What a Java tool prints. Raises SystemExit with its last words when it fails."""
+    """What a Java tool prints. Raises RowFailed with its last words when it fails."""
     command = [str(script), "tool", TOOLS + name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{name} failed: {(done.stderr or done.stdout)[-500:]}")
+        raise RowFailed(f"{name} failed: {(done.stderr or done.stdout)[-500:]}")
     return done.stdout
 
 

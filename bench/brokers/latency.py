@@ -16,18 +16,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from bench.brokers.cases import FETCH, PRODUCE, Case
 from bench.brokers.clients import run, tool
+from bench.brokers.limits import RowFailed, client
 from bench.brokers.sides import ROOT, Side
 
 Figures = dict[str, float | None]
 # A p99 of a busy producer may be this many times its quiet value.
 MUST_RATIO = 3.0
 SMALL_TOPIC = 1
-CLEANED_WITHIN_S = 180.0
+CLEANED_WITHIN_S = 90.0
 _PERCENTILES = re.compile(r"Percentiles: 50th = ([\d.]+), 99th = ([\d.]+)")
 
 
@@ -43,22 +45,22 @@ def end_to_end_java(side: Side, records: int, script: Path) -> Figures:
     return {"p50_ms": p50, "p99_ms": p99, "mean_ms": float(mean)}
 
 
-def _client(side: Side, topic: str, *arguments: str) -> subprocess.Popen[str]:
+def _client(side: Side, topic: str, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
     command = [sys.executable, str(ROOT / "bench" / "record_latency.py"), side.bootstrap, topic, *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return client(command)
 
 
-def _result(client: subprocess.Popen[str]) -> Figures:
+def _result(process: subprocess.Popen[str]) -> Figures:
     """Ends the client and takes what it measured."""
-    out, _ = client.communicate("stop\n", timeout=300)
+    out, _ = process.communicate("stop\n", timeout=300)
     found: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
     return {"p50_ms": found["p50_ms"], "p99_ms": found["p99_ms"]}
 
 
 def end_to_end_librdkafka(side: Side, records: int) -> Figures:
     topic = side.topic(SMALL_TOPIC)
-    with _client(side, topic, "pair", "--records", str(records)) as client:
-        found = _result(client)
+    with _client(side, topic, "pair", "--records", str(records)) as process:
+        found = _result(process)
     side.drop(topic)
     return found
 
@@ -66,12 +68,12 @@ def end_to_end_librdkafka(side: Side, records: int) -> Figures:
 def small_producer(side: Side, work: Callable[[], object]) -> Figures:
     """p50 and p99 of the small producer while `work` runs."""
     topic = side.topic(SMALL_TOPIC)
-    with _client(side, topic, "steady") as client:
-        assert client.stdout is not None
-        if client.stdout.readline() != "ready\n":
-            raise SystemExit("the small producer did not start")
+    with _client(side, topic, "steady") as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RowFailed("the small producer did not start")
         work()
-        found = _result(client)
+        found = _result(process)
     side.drop(topic)
     return found
 

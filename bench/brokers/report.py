@@ -3,7 +3,7 @@
 A row of loads has `name`, for each side `mb_s`, `mb_cpu_s`, `p50_ms`, `p99_ms`, `resident_mb`, and
 `ratio_mb_s`, `ratio_mb_cpu_s`, `must_mb_s`, `must_cpu` (ours / Kafka's). Other rows carry what they measure
 and `ratio` with `must_ratio_max`, or `must_max` for a bound on ours alone. `met` says whether all of a row's
-demands hold, None where one of the sides is missing.
+demands hold, None where one of the sides is missing. A row without figures has `not_measured`: why.
 """
 
 from __future__ import annotations
@@ -58,12 +58,19 @@ def beside(
     return row
 
 
+def given_up(name: str, why: str) -> Row:
+    """A row that was to be measured and was not."""
+    return {"name": name, "not_measured": why, "met": None}
+
+
 def head() -> str:
     return f"{'':34} | {'isthmus':^45} | {'Apache Kafka':^45} |\n{'':34} | {_HEAD} | {_HEAD} |  ratio  (CPU)"
 
 
 def line(row: Row) -> str:
     mark = {True: "", False: "  << must be better", None: ""}[row["met"]]
+    if "not_measured" in row:
+        return f"{row['name']:34} | << {row['not_measured']}"
     if "ratio_mb_s" not in row:
         return f"{row['name']:34} | {_figures(row)}{mark}"
     cells = [f"{row['name']:34}"]

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 6
+ENDED_WITHIN_S = 30.0
 OURS = "isthmus"
 THEIRS = "kafka"
 # One broker cannot keep the three replicas that these topics have by default; `kafka.sh` says the same.
@@ -119,6 +120,11 @@ def _process(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], st
         finally:
             if process.poll() is None:
                 process.terminate()
+            try:
+                process.wait(ENDED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                print(f"{' '.join(command[:5])} does not end: killed", file=sys.stderr, flush=True)
+                process.kill()
 
 
 @contextlib.contextmanager

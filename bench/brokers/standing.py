@@ -16,6 +16,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from bench.brokers.limits import RowFailed
 from bench.brokers.sides import Side, broker, zookeeper
 
 KB = 1000.0
@@ -49,7 +50,7 @@ def idle_connections(side: Side, count: int) -> dict[str, float | None]:
             sock.settimeout(30)
             sock.sendall(_API_VERSIONS)
             if len(sock.recv(4)) != 4:
-                raise SystemExit(f"connection {number} of {count} was closed")
+                raise RowFailed(f"connection {number} of {count} was closed")
         time.sleep(12)  # the broker takes idle buffers back after ten seconds
         after = settled_mb(side)
     return {"kb_each": (after - before) * 1e6 / KB / count, "count": float(count)}
