@@ -123,6 +123,13 @@ class ConnectionSettings:
         "",
         "Other limits for single addresses, as host:number,host:number.",
     )
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        Kind.INT,
+        _MAX_INT,
+        "New connections a second above which they wait for their turn.",
+        at_least(0),
+    )
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         Kind.LONG,

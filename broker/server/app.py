@@ -29,7 +29,7 @@ from broker.log import LogConfig, LogManager
 from broker.log.cleaner.log_cleaner import LogCleaner
 from broker.replication import ReplicaManager
 from broker.server.cleaner_metrics import add_cleaner_metrics
-from broker.server.connection_limits import per_address
+from broker.server.connection_limits import ConnectionLimits
 from broker.server.damage import Damage
 from broker.server.dispatch import Dispatcher
 from broker.server.fetch_sessions import FetchSessionCache
@@ -89,6 +89,7 @@ class Broker:
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.dispatcher = Dispatcher(self, self.registry)
         self.listeners: dict[str, Listener] = {}
+        self._connection_limits = ConnectionLimits.from_config(config, _backlog(config))
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
         self._disk_keeper = ThreadPoolExecutor(1, thread_name_prefix="disk-keeper")
         self._periodic = PeriodicTasks()
@@ -130,11 +131,9 @@ class Broker:
             max_frame=config.socket_request_max_bytes,
             idle_s=config.connections_max_idle_ms / 1000,
             now=self.clock.monotonic,
-            backlog=_given(config, "socket.listen.backlog.size", config.socket_listen_backlog_size)
-            or BACKLOG,
+            backlog=_backlog(config),
             buffers=_socket_buffers(config),
-            max_connections=config.max_connections,
-            max_per_ip=per_address(config.max_connections_per_ip, config.max_connections_per_ip_overrides),
+            limits=self._connection_limits,
         )
         self.listeners[endpoint.name] = listener
         return await listener.open(endpoint.host, endpoint.port)
@@ -164,6 +163,10 @@ class Broker:
 
     async def _keep(self, work: Callable[..., object], *arguments: object) -> None:
         await asyncio.get_running_loop().run_in_executor(self._disk_keeper, work, *arguments)
+
+
+def _backlog(config: BrokerConfig) -> int:
+    return _given(config, "socket.listen.backlog.size", config.socket_listen_backlog_size) or BACKLOG
 
 
 def _given(config: BrokerConfig, name: str, value: int) -> int | None:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, cast
 
+from broker.server.connection_limits import UNKNOWN_HOST
 from broker.server.context import ConnectionInfo
 from broker.server.intake import START, FrameBuffer
 from broker.server.outbox import Bytes, Outbox, Region, ShortRegionError
@@ -102,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
         self._outbox = Outbox(self._transport)
-        peer = transport.get_extra_info("peername") or ("?", 0)
+        peer = transport.get_extra_info("peername") or (UNKNOWN_HOST, 0)
         self._info = ConnectionInfo(str(peer[0]), int(peer[1]), self._owner.name)
         self.last_active = self._owner.now()
         self._owner.connection_made(self)
@@ -248,6 +249,15 @@ class Connection(asyncio.BufferedProtocol):
     def waiting(self) -> bool:
         """Whether the peer waits for an answer that we have not finished (such a connection is not idle)."""
         return bool(self._slots)
+
+    def hold(self) -> None:
+        """Serve nothing until `let_go`; to be called before anything was received."""
+        self._blocked = True
+
+    def let_go(self) -> None:
+        if not self._closing:
+            self._blocked = False
+            self._pump()
 
     def release_buffer(self) -> None:
         self._buffer.release()

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Segments, Serve
 from broker.server.intake import FrameSizeError
@@ -20,7 +21,6 @@ from broker.server.intake import FrameSizeError
 logger = logging.getLogger("isthmus.broker")
 
 BACKLOG = 1024
-NO_LIMIT = 2**31 - 1
 LOGGED_PER_SECOND = 5
 # A connection quiet for this long gives its receive buffer back.
 BUFFER_IDLE_S = 10.0
@@ -42,8 +42,7 @@ class Listener(ConnectionOwner):
         now: Callable[[], float],
         backlog: int = BACKLOG,
         buffers: Mapping[int, int] | None = None,
-        max_connections: int = NO_LIMIT,
-        max_per_ip: Callable[[str], int] = lambda host: NO_LIMIT,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.name = name
         self.port = 0
@@ -51,15 +50,14 @@ class Listener(ConnectionOwner):
         self.accepted = 0
         self.refused_count = 0
         self.idle_closed = 0
+        self.throttled = 0
         self._serve = serve
         self._max_frame = max_frame
         self._idle_s = idle_s
         self._now = now
         self._backlog = backlog
         self._buffers = buffers or {}
-        self._max_connections = max_connections
-        self._max_per_ip = max_per_ip
-        self._per_ip: dict[str, int] = {}
+        self._limits = limits or ConnectionLimits()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Segments | None]] = set()
@@ -114,13 +112,17 @@ class Listener(ConnectionOwner):
 
     def connection_made(self, connection: Connection) -> None:
         self.accepted += 1
-        host = connection.info.peer_host
-        count = self._per_ip[host] = self._per_ip.get(host, 0) + 1
         self.connections.add(connection)
-        if count > self._max_per_ip(host):
-            self._turn_away(connection, f"{count} connections from one address, the limit is {count - 1}")
-        elif len(self.connections) > self._max_connections:
-            self._turn_away(connection, f"the limit of {self._max_connections} connections is reached")
+        refusal = self._limits.enter(connection.info.peer_host)
+        wait_s = self._limits.wait_s(self._now()) if refusal is None else 0.0
+        if refusal is not None:
+            self._turn_away(connection, refusal)
+        elif wait_s is None:
+            self._turn_away(connection, "too many new connections wait for max.connection.creation.rate")
+        elif wait_s:
+            self.throttled += 1
+            connection.hold()
+            asyncio.get_running_loop().call_later(wait_s, connection.let_go)
 
     def _turn_away(self, connection: Connection, why: str) -> None:
         self.refused(connection.info, CloseConnectionError(why))
@@ -128,10 +130,7 @@ class Listener(ConnectionOwner):
 
     def connection_lost(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        host = connection.info.peer_host
-        self._per_ip[host] -= 1
-        if not self._per_ip[host]:
-            del self._per_ip[host]
+        self._limits.leave(connection.info.peer_host)
 
     def refused(self, info: ConnectionInfo, error: BaseException) -> None:
         """One line about why a connection is closed."""

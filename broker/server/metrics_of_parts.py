@@ -22,6 +22,7 @@ _LISTENER_COUNTERS = (
     ("isthmus_broker_connections_accepted", "accepted", "Connections accepted since the start"),
     ("isthmus_broker_connections_refused", "refused_count", "Connections closed for what they sent"),
     ("isthmus_broker_connections_idle_closed", "idle_closed", "Connections closed for silence"),
+    ("isthmus_broker_connections_throttled", "throttled", "Connections that waited for their turn (KIP-612)"),
 )
 _LOG_GAUGES = (
     ("kafka_log_log_logendoffset", "end_offset", "End offset of the log"),

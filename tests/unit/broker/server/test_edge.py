@@ -18,6 +18,7 @@ import uvloop
 
 from broker.log.files import OpenFile
 from broker.log.region import FileRegion
+from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Pending, Segments
 from broker.server.intake import START
@@ -338,7 +339,7 @@ async def test_idle_connections_are_closed_and_waiting_ones_are_not() -> None:
 
 @on_uvloop
 async def test_limits_on_connections_per_address() -> None:
-    async with serving(Scripted(), max_per_ip=lambda host: 3) as (listener, dial):
+    async with serving(Scripted(), limits=ConnectionLimits(per_ip=lambda host: 3)) as (listener, dial):
         pairs = [await dial() for _ in range(4)]
         await until(lambda: listener.accepted == 4)
         assert await closed(pairs[3][0])
@@ -353,12 +354,56 @@ async def test_limits_on_connections_per_address() -> None:
 
 @on_uvloop
 async def test_a_limit_on_all_connections() -> None:
-    async with serving(Scripted(), max_connections=2) as (listener, dial):
+    async with serving(Scripted(), limits=ConnectionLimits(2)) as (listener, dial):
         pairs = [await dial() for _ in range(3)]
         await until(lambda: listener.accepted == 3)
         assert await closed(pairs[2][0])
         pairs[1][1].write(framed(b"say:ok"))
         assert await answer(pairs[1][0]) == b"ok"
+
+
+@on_uvloop
+async def test_the_limit_on_all_connections_is_one_for_all_listeners() -> None:
+    limits = ConnectionLimits(2)
+    async with (
+        serving(Scripted(), limits=limits) as (_, dial),
+        serving(Scripted(), limits=limits) as (_, other),
+    ):
+        _ = await dial()
+        _, writer = await other()
+        await until(lambda: limits.count == 2)
+        reader, _ = await other()
+        assert await closed(reader)
+        writer.close()
+        await until(lambda: limits.count == 1)
+    assert limits.count == 0
+
+
+@on_uvloop
+async def test_new_connections_above_the_rate_wait_for_their_turn() -> None:
+    """KIP-612: what they ask is answered later; those that nobody could serve soon are closed."""
+    script = Scripted()
+    limits = ConnectionLimits(per_second=10, most_waiting=5)
+    async with serving(script, limits=limits) as (listener, dial):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        pairs = [await dial() for _ in range(13)]
+        for _, writer in pairs:
+            writer.write(framed(b"say:x"))
+        for reader, _ in pairs:
+            assert await answer(reader) == b"x"
+        assert loop.time() - began > 0.15, "ten at once, three wait a tenth of a second each"
+        assert listener.throttled >= 2
+
+
+@on_uvloop
+async def test_connections_far_above_the_rate_are_closed() -> None:
+    limits = ConnectionLimits(per_second=1, most_waiting=2)
+    async with serving(Scripted(), limits=limits) as (listener, dial):
+        pairs = [await dial() for _ in range(12)]
+        await until(lambda: listener.accepted == 12)
+        assert listener.refused_count >= 5
+        assert await closed(pairs[-1][0])
 
 
 @on_uvloop

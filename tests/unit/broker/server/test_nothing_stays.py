@@ -14,8 +14,8 @@ BOUND_S = 30.0
 ROUNDS = 25
 # Objects that some cache may hold at the end of either count, whatever the number of rounds.
 SPARE = 5
-# asyncio drops cancelled timers by the hundred; counts of topics are forgotten by the handler of UpdateMetadata,
-# which the stand-in for a controller goes around.
+# asyncio drops cancelled timers by the hundred; the handler of UpdateMetadata forgets the counts of topics,
+# and the stand-in for a controller goes around it.
 NOT_COUNTED = {"asyncio.events.TimerHandle", "broker.server.metrics.TopicCounts"}
 
 
