@@ -86,8 +86,9 @@ class LogManager:
         """Open every partition found; after a crash their tails are checked. `config_of` gives a topic's
         settings.
 
-        A partition that cannot be opened is left out, and so is a directory whose disk fails. Raises
-        `LogDirError` when no directory is left, when resources run out, or when `close` came meanwhile.
+        A partition that cannot be opened is left out, and so is a directory whose disk fails or is too full
+        for recovery. Raises `LogDirError` when no directory is left, when the process runs out of files or
+        memory, or when `close` came meanwhile.
         """
         with self._load_lock:
             for home in list(self._dirs):
@@ -117,7 +118,7 @@ class LogManager:
                     producer_expiration_ms=self._producer_expiration_ms,
                 )  # fmt: skip
             except (OSError, LogError) as error:
-                if isinstance(error, OSError) and error.errno in _DISK_FAILED | _EXHAUSTED:
+                if isinstance(error, OSError) and error.errno in _DISK_FAILED | _FULL | _EXHAUSTED:
                     raise
                 self._offline[tp] = f"{path} cannot be opened: {error}"
                 known = zip(_CHECKPOINTS, (points, starts, marks), strict=True)
@@ -435,4 +436,6 @@ _DISK_FAILED = frozenset(
 """The disk itself does not work. A full one (ENOSPC) does again as soon as there is room."""
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM})
 """While running: somebody took the directory away. At start it may be one partition's own trouble."""
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Of the whole directory, not of one partition; the other directories have their own room."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})

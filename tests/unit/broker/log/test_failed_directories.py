@@ -12,6 +12,7 @@ import pytest
 
 from broker.log import AppendRefused, LogConfig, LogDirError, LogManager
 from broker.log.errors import StorageFailed
+from broker.log.log_dir import LogDir
 from broker.log.segment import Segment
 from protocol.types import TopicPartition, new_topic_id
 from tests.support.batches import batch
@@ -209,4 +210,46 @@ def test_a_file_renamed_under_a_flush_is_no_failure_of_its_directory(
     assert logs.offline_dirs == {}
     logs.flush_tick(clock.now_ms())
     assert log.recovery_point == log.end_offset, "the next flush does it"
+    logs.close()
+
+
+@pytest.mark.parametrize("failure", [errno.ENOSPC, errno.EDQUOT])
+def test_a_directory_too_full_for_recovery_leaves_the_others_at_work(
+    start: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: int
+) -> None:
+    filled(start, new_topic_id())
+    really = LogDir.forget_clean_shutdown
+
+    def full(self: LogDir) -> None:
+        if self.path.endswith("/a"):
+            raise OSError(failure, "no room")
+        really(self)
+
+    monkeypatch.setattr(LogDir, "forget_clean_shutdown", full)
+    logs = start()
+    logs.load()
+    assert list(logs.offline_dirs) == [str(tmp_path / "a")]
+    other = logs.get(B)
+    assert other is not None
+    assert other.append(batch([b"3"]), 0).base_offset == 2
+    logs.close()
+    monkeypatch.undo()
+    logs = start()
+    logs.load()
+    assert {tp: log.end_offset for tp in logs if (log := logs.get(tp))} == {A: 2, B: 3}
+    logs.close()
+
+
+def test_a_process_out_of_files_does_not_start(
+    start: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(start, new_topic_id())
+
+    def none_left(self: LogDir) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(LogDir, "forget_clean_shutdown", none_left)
+    logs = start()
+    with pytest.raises(LogDirError, match="cannot be loaded"):
+        logs.load()
     logs.close()
