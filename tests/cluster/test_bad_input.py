@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -230,3 +231,28 @@ def test_connections_above_the_limits_are_closed(alone: Callable[..., BrokerProc
             closed += 1
         assert 10 <= closed < 20
     wait_until(lambda: answers(broker.bootstrap), "the broker serves again")
+
+
+def test_the_limit_on_all_connections_closes_the_next(alone: Callable[..., BrokerProcess]) -> None:
+    broker = alone(max_connections="10")
+    wait_until(lambda: answers(broker.bootstrap), "the broker serves")
+    with ExitStack() as stack:
+        kept = 0
+        for _ in range(20):
+            sock = stack.enter_context(dial(broker.bootstrap))
+            with suppress(ConnectionError):
+                sock.sendall(API_VERSIONS)
+                kept += sock.recv(4) != b""
+        assert 1 <= kept <= 10
+        assert "the limit of 10 connections is reached" in broker.output
+    wait_until(lambda: answers(broker.bootstrap), "the broker serves again")
+
+
+def test_new_connections_above_the_rate_are_served_later(alone: Callable[..., BrokerProcess]) -> None:
+    """KIP-612. A second's worth goes at once; the others wait, none is lost."""
+    broker = alone(max_connection_creation_rate="20")
+    wait_until(lambda: answers(broker.bootstrap), "the broker serves")
+    began = time.monotonic()
+    for _ in range(50):
+        serves(broker.bootstrap)
+    assert time.monotonic() - began > 1.0

@@ -19,6 +19,7 @@ from tests.support.broker import BrokerProcess
 pytestmark = pytest.mark.cluster
 
 CONNECTIONS = 1000
+MANY = 10_000
 BOUND_S = 30.0
 MEGABYTE = 1_000_000
 API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x07\xff\xff"
@@ -155,6 +156,47 @@ def test_idle_connections_are_cheap(broker: BrokerProcess) -> None:
         serves(broker)
         assert (resident(broker) - before) / CONNECTIONS < 40_000
     until(lambda: open_connections(broker) == 0)
+
+
+@pytest.mark.skipif(
+    os.environ.get("ISTHMUS_SLOW") != "1", reason="takes half a minute: ISTHMUS_SLOW=1 runs it"
+)
+def test_ten_thousand_idle_connections(
+    broker: BrokerProcess, record_property: Callable[[str, object], None]
+) -> None:
+    """Each costs at most 40 KB, somebody else is served at once, and nothing of it stays."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < MANY + 1000:
+        pytest.skip(f"needs {MANY + 1000} file descriptors, {hard} are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    serves(broker)
+    before, cpu_before = resident(broker), psutil.Process(broker.pid).cpu_times().user
+    with ExitStack() as stack:
+        opened = []
+        for number in range(MANY):
+            opened.append(stack.enter_context(dial(broker)))
+            opened[-1].sendall(framed(API_VERSIONS))
+            if number % 100 == 99:  # no more than the backlog takes
+                serves(broker)
+        for sock in opened:
+            take(sock, int.from_bytes(take(sock, 4), "big"))
+        each = (resident(broker) - before) / MANY
+        opening_s = psutil.Process(broker.pid).cpu_times().user - cpu_before
+        worst = 0.0
+        for _ in range(100):
+            began = time.monotonic()
+            serves(broker)
+            worst = max(worst, time.monotonic() - began)
+        record_property(
+            "measured", f"{each:.0f} B each, opened in {opening_s:.1f} s of CPU, worst {worst:.3f} s"
+        )
+        assert each < 40_000
+        assert worst < BOUND_S / 10
+        for sock in opened[::500]:  # they are alive
+            sock.sendall(framed(API_VERSIONS))
+            take(sock, int.from_bytes(take(sock, 4), "big"))
+    until(lambda: open_connections(broker) == 0)
+    serves(broker)
 
 
 def test_readers_that_stop_reading_hold_little(broker: BrokerProcess) -> None:
