@@ -12,8 +12,8 @@ from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import read_header
 
-_TRANSACTIONAL_AT = 22
-_TRANSACTIONAL = 0x10
+TRANSACTIONAL_AT = 22
+TRANSACTIONAL = 0x10
 # Producers up to Produce v11 send again after this one, and know no better (Kafka answers it too).
 _AGAIN = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the transaction is not ready for this batch yet")
 _RETRIED = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
@@ -23,7 +23,7 @@ def verify_member(
     coordinator: TransactionCoordinator, transactional_id: str, partition: Partition, batch: memoryview
 ) -> None:
     """Raise KafkaError unless the batch may be appended, as far as can be told here."""
-    if not batch[_TRANSACTIONAL_AT] & _TRANSACTIONAL:
+    if not batch[TRANSACTIONAL_AT] & TRANSACTIONAL:
         return
     header = read_header(batch)
     producer = partition.log.producers.get(header.producer_id)

@@ -25,7 +25,7 @@ from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.edge import CloseConnectionError
 from broker.server.registry import handles
-from broker.server.transaction_members import verify_member
+from broker.server.transaction_members import TRANSACTIONAL, TRANSACTIONAL_AT, verify_member
 from protocol.codec.schema import RecordData
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -144,6 +144,11 @@ class _Produce:
         batch = self._checked(data.records)
         if self._transactional_id is not None:
             verify_member(self._broker.transactions, self._transactional_id, partition, batch)
+        elif batch[TRANSACTIONAL_AT] & TRANSACTIONAL:  # nobody would ever end what it begins
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch came without a transactional id",
+            )
         result = partition.append(batch, all_replicas=self._all)
         answer = PartitionProduceResponse(
             index=data.index,

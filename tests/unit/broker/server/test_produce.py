@@ -192,3 +192,17 @@ async def test_versions_that_are_only_advertised_close_the_connection(node: Serv
         assert await reader.read() == b""
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.parametrize("version", [3, 9, 11])
+async def test_a_transactional_batch_needs_a_transactional_id(node: Served, version: int) -> None:
+    """Nobody would ever end what it begins: the last stable offset would stay before it for ever."""
+    node.topics.create("t")
+    orphan = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    answer = await node.produce("t", orphan, version=version)
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "as Kafka has it"
+    partition = node.broker.replicas.get("t", 0)
+    assert partition is not None
+    assert partition.log.end_offset == 0
+    assert (await node.produce("t", batch(b"y"), version=version)).base_offset == 0
+    assert partition.log.last_stable_offset == 1
