@@ -71,9 +71,11 @@ class LogView:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it no transaction is open; never above the high watermark (KIP-98)."""
+        """Below it no transaction is open; never above the high watermark (KIP-98), nor before the start."""
         first = self.producers.first_unstable
-        return self._high_watermark if first is None or first > self._high_watermark else first
+        if first is None or first > self._high_watermark:
+            return self._high_watermark
+        return max(first, self.start_offset)
 
     @property
     def size(self) -> int:

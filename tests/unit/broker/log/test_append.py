@@ -364,3 +364,16 @@ def test_a_batch_above_segment_bytes_is_refused_by_an_empty_segment_too(open_log
     assert refused(log, batch([bytes(2000)])).code is ErrorCode.RECORD_LIST_TOO_LARGE
     log.append(batch([bytes(500)]), 0)
     assert refused(log, batch([bytes(2000)])).code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_the_last_stable_offset_is_never_before_the_start(open_log: OpenLog) -> None:
+    """DeleteRecords may go past an open transaction; who asks for the end must get an offset that exists."""
+    log = open_log()
+    log.append(batch(2, producer=(8, 0, 0), transactional=True), 0)
+    log.append(batch(2), 0)
+    log.high_watermark = 4
+    log.delete_before(3)
+    assert log.last_stable_offset == log.start_offset == 3
+    log.append(marker(8, 0, commit=False), 0, Origin.COORDINATOR)
+    log.high_watermark = 5
+    assert log.last_stable_offset == 5
