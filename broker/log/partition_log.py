@@ -254,7 +254,10 @@ class Log(LogView):
         self._end = end_offset
         self._failing = False
         if end_offset - self.recovery_point >= self._config.flush_messages:
-            self.flush()
+            try:
+                self.flush()
+            except OSError as error:
+                raise self._refusal(error) from error
 
     def _refusal(self, error: OSError) -> AppendRefused:
         message = f"{self._where}: cannot write to {self.directory}: {error.strerror}"

@@ -3,6 +3,7 @@
 RLIMIT_FSIZE stands in for the disk: writes above it fail half way, as they do on a full one.
 """
 
+import errno
 import logging
 import resource
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from broker.log import AppendRefused, Log, LogConfig, LogManager, Origin
+from broker.log.segment import Segment
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition, new_topic_id
 from tests.support.batches import batch, marker, records_of
@@ -173,3 +175,22 @@ def test_a_marker_that_has_no_room_leaves_no_entry_in_the_aborted_index(open_log
         log.append(marker(7, 0, commit=False), 0, Origin.COORDINATOR)
     assert log.last_stable_offset == 0
     assert log.aborted_transactions(0, 1) == []
+
+
+def test_a_flush_that_fails_in_an_append_is_a_refusal(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`flush.messages` flushes before the answer: what did not reach the disk is not acknowledged."""
+    log = open_log(flush_messages=1)
+    failures: list[int | None] = []
+    log.storage_failed = lambda directory, error: failures.append(error.errno)
+
+    def fails(self: Segment, *, closing: bool) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Segment, "sync", fails)
+    with pytest.raises(AppendRefused) as refusal:
+        log.append(batch([b"a"]), 0)
+    assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert failures == [errno.EIO]
+    assert log.recovery_point == 0
