@@ -226,7 +226,10 @@ class OffsetStore:
     async def _expire_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.retention_check_interval_ms / 1000)
-            await self.expire()
+            try:
+                await self.expire()
+            except Exception:
+                logger.exception("offsets were not expired, it is tried again")
 
     async def expire(self) -> int:
         """Forget all that has outlived its time, groups too; returns the number of offsets."""

@@ -111,7 +111,10 @@ class TransactionCoordinator:
     async def _for_ever(self, interval_ms: int, work: Callable[[], Coroutine[None, None, None]]) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
-            await work()
+            try:
+                await work()
+            except Exception:  # else nothing would be aborted or forgotten until the next start
+                logger.exception("%s failed, it is tried again", work.__name__)
 
     def _spawn(self, work: Coroutine[None, None, None], name: str, shard: Shard | None = None) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -267,6 +270,18 @@ class TransactionCoordinator:
         self._spawn(self._finish(shard, transaction), f"end {transaction.transactional_id}", shard)
 
     async def _finish(self, shard: Shard, transaction: Transaction) -> None:
+        """End it, whatever goes wrong meanwhile: nobody else does, and readers wait for the markers."""
+        while not shard.closed:
+            try:
+                await self._end(shard, transaction)
+                return
+            except Exception:
+                logger.exception(
+                    "transaction %r could not be ended, it is tried again", transaction.transactional_id
+                )
+                await asyncio.sleep(_RETRY_S)
+
+    async def _end(self, shard: Shard, transaction: Transaction) -> None:
         """Write the markers, then that all of them are written."""
         image = transaction.image
         what = f"transaction {transaction.transactional_id!r}"
