@@ -38,6 +38,7 @@ from broker.server.metrics import BrokerMetrics
 from broker.server.metrics_of_parts import add_part_metrics
 from broker.server.periodic import PeriodicTasks
 from broker.server.registry import Registry
+from broker.server.request_memory import RequestMemory
 
 if TYPE_CHECKING:
     from broker.control.controller import Controller
@@ -90,6 +91,8 @@ class Broker:
         self.dispatcher = Dispatcher(self, self.registry)
         self.listeners: dict[str, Listener] = {}
         self._connection_limits = ConnectionLimits.from_config(config, _backlog(config))
+        limit = config.queued_max_request_bytes
+        self._request_memory = RequestMemory(limit) if limit > 0 else None
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
         self._disk_keeper = ThreadPoolExecutor(1, thread_name_prefix="disk-keeper")
         self._periodic = PeriodicTasks()
@@ -134,6 +137,7 @@ class Broker:
             backlog=_backlog(config),
             buffers=_socket_buffers(config),
             limits=self._connection_limits,
+            memory=self._request_memory,
         )
         self.listeners[endpoint.name] = listener
         return await listener.open(endpoint.host, endpoint.port)

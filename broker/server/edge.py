@@ -20,6 +20,7 @@ from broker.server.connection_limits import UNKNOWN_HOST
 from broker.server.context import ConnectionInfo
 from broker.server.intake import START, FrameBuffer
 from broker.server.outbox import Bytes, Outbox, Region, ShortRegionError
+from broker.server.request_memory import RequestMemory
 
 logger = logging.getLogger("isthmus.broker")
 
@@ -80,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_blocked", "_buffer", "_closing", "_info", "_out", "_out_size", "_outbox", "_owner", "_reading",
-        "_serve", "_slots", "_transport", "last_active",
+        "_serve", "_slots", "_starved", "_transport", "last_active",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, serve: Serve, max_frame: int) -> None:
@@ -93,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox: Outbox
         self._blocked = False  # a request is pending that no other may overtake
         self._reading = True
+        self._starved = False  # its next frame is large, and others hold the memory for it
         self._closing = False
         self._transport: asyncio.Transport | None = None
         self._info = ConnectionInfo("", 0)
@@ -114,6 +116,8 @@ class Connection(asyncio.BufferedProtocol):
         for slot in self._slots:
             if slot.task is not None and slot.abandoned_on_close:
                 slot.task.cancel()
+        if self._owner.memory is not None:
+            self._owner.memory.forget(self)
         self._slots.clear()
         self._out.clear()
         self._outbox.clear()
@@ -146,12 +150,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         """Serve frames while nothing holds them up; small answers to pipelined ones are written together."""
+        memory = self._owner.memory
         try:
             while not self._blocked and not self._closing and not self._held_up:
                 frame = self._buffer.next_frame()
                 if frame is None:
                     break
                 self._take(self._serve(frame, self._info))
+                if memory is not None:
+                    memory.give_back(self)
                 if self._out_size > COALESCED:
                     self._flush()
         except Exception as error:  # noqa: BLE001 - whatever it was, only this connection ends
@@ -227,7 +234,11 @@ class Connection(asyncio.BufferedProtocol):
         """Read on unless whole frames fill the buffer; hand the buffer back when nothing is in it."""
         if self._transport is None:
             return
-        full = (
+        memory = self._owner.memory
+        if memory is not None:
+            announced = self._buffer.announced
+            self._starved = announced > START and not memory.claim(self, announced)
+        full = self._starved or (
             (self._blocked or self._held_up) and self._buffer.pending > 0 and len(self._buffer.space()) == 0
         )
         if full and self._reading:
@@ -236,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not full and not self._reading:
             self._reading = True
             self._transport.resume_reading()
-        if self._buffer.capacity <= START:
+        if self._buffer.capacity <= START or memory is not None:
             self._buffer.release()
 
     # -- the owner's side
@@ -259,6 +270,9 @@ class Connection(asyncio.BufferedProtocol):
             self._blocked = False
             self._pump()
 
+    def memory_is_free(self) -> None:
+        self._steer_reading()
+
     def release_buffer(self) -> None:
         self._buffer.release()
 
@@ -278,6 +292,7 @@ class ConnectionOwner:
     """What a connection asks of whoever accepted it (see `broker.server.listener`)."""
 
     name = "PLAINTEXT"
+    memory: RequestMemory | None = None
 
     def now(self) -> float:
         raise NotImplementedError

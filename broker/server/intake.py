@@ -40,6 +40,13 @@ class FrameBuffer:
         return self._end - self._start
 
     @property
+    def announced(self) -> int:
+        """Length of the frame at the head with its prefix; 0 while that is not known."""
+        if self._end - self._start < 4:
+            return 0
+        return 4 + int.from_bytes(self._view[self._start : self._start + 4], "big", signed=True)
+
+    @property
     def capacity(self) -> int:
         return len(self._view)
 

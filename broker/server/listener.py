@@ -17,6 +17,7 @@ from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Segments, Serve
 from broker.server.intake import FrameSizeError
+from broker.server.request_memory import RequestMemory
 
 logger = logging.getLogger("isthmus.broker")
 
@@ -43,6 +44,7 @@ class Listener(ConnectionOwner):
         backlog: int = BACKLOG,
         buffers: Mapping[int, int] | None = None,
         limits: ConnectionLimits | None = None,
+        memory: RequestMemory | None = None,
     ) -> None:
         self.name = name
         self.port = 0
@@ -57,6 +59,7 @@ class Listener(ConnectionOwner):
         self._now = now
         self._backlog = backlog
         self._buffers = buffers or {}
+        self.memory = memory
         self._limits = limits or ConnectionLimits()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None

@@ -24,6 +24,7 @@ from broker.server.edge import CloseConnectionError, Pending, Segments
 from broker.server.intake import START
 from broker.server.listener import Listener
 from broker.server.outbox import PIECE
+from broker.server.request_memory import RequestMemory
 
 BOUND_S = 30.0
 
@@ -404,6 +405,37 @@ async def test_connections_far_above_the_rate_are_closed() -> None:
         await until(lambda: listener.accepted == 12)
         assert listener.refused_count >= 5
         assert await closed(pairs[-1][0])
+
+
+@on_uvloop
+async def test_large_requests_wait_for_memory_and_all_are_served() -> None:
+    """KIP-72: what is taken in at once is the limit and at most one frame; a lost connection gives back."""
+    script, size, limit = Scripted(), 300_000, 500_000
+    memory = RequestMemory(limit)
+    async with serving(script, memory=memory) as (listener, dial):
+        frame = framed(b"say:" + b"x" * size)
+        pairs = [await dial() for _ in range(6)]
+        for _, writer in pairs:
+            writer.write(frame[:-1])
+        await until(lambda: memory.waiting == 4)
+        assert memory.used == 2 * len(frame) <= limit + len(frame)
+        reader, writer = await dial()
+        writer.write(framed(b"say:small"))
+        assert await answer(reader) == b"small", "small requests need none of it"
+        await until(lambda: sum(c._buffer.capacity for c in listener.connections) >= 2 * len(frame))
+        assert sum(c._buffer.capacity for c in listener.connections) < 2 * len(frame) + 6 * 3 * START
+        holding = [c.info.peer_port for c in listener.connections if c._buffer.pending > 4 * START]
+        lost, *others = sorted(pairs, key=lambda pair: _port(pair[1]) not in holding)
+        lost[1].transport.abort()
+        for _, writer in others:
+            writer.write(frame[-1:])
+        for reader, _ in others:
+            assert len(await answer(reader)) == size
+        assert (memory.used, memory.waiting) == (0, 0)
+
+
+def _port(writer: asyncio.StreamWriter) -> int:
+    return int(writer.get_extra_info("sockname")[1])
 
 
 @on_uvloop
