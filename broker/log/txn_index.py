@@ -36,9 +36,18 @@ def indexed(path: str, txn: AbortedTxn) -> Iterator[None]:
 
 
 def append_aborted(path: str, txn: AbortedTxn) -> None:
+    """All or nothing. Raises OSError."""
+    data = _ENTRY.pack(0, *txn)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        os.write(fd, _ENTRY.pack(0, *txn))
+        end = os.fstat(fd).st_size
+        try:
+            done = os.write(fd, data)
+            while done < len(data):  # the next try says why
+                done += os.write(fd, data[done:])
+        except OSError:
+            os.ftruncate(fd, end)
+            raise
     finally:
         os.close(fd)
 

@@ -15,6 +15,7 @@ import pytest
 
 from broker.log import AppendRefused, Log, LogConfig, LogManager, Origin
 from broker.log.segment import Segment
+from broker.log.txn_index import AbortedTxn, append_aborted, read_aborted
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition, new_topic_id
 from tests.support.batches import batch, marker, records_of
@@ -194,3 +195,13 @@ def test_a_flush_that_fails_in_an_append_is_a_refusal(
     assert refusal.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert failures == [errno.EIO]
     assert log.recovery_point == 0
+
+
+def test_an_entry_of_the_aborted_index_that_gets_only_so_far_leaves_no_part(tmp_path: Path) -> None:
+    """Part of an entry would shift all that come after it."""
+    path, entries = str(tmp_path / "i"), [AbortedTxn(7, n, n + 1, n + 2) for n in range(3)]
+    append_aborted(path, entries[0])
+    with file_size_limit(34 + 10), pytest.raises(OSError, match="File too large"):
+        append_aborted(path, entries[1])
+    append_aborted(path, entries[2])
+    assert read_aborted(path) == [entries[0], entries[2]]
