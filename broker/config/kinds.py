@@ -105,6 +105,17 @@ def servers(value: object) -> str | None:
     return None
 
 
+def directories(value: object) -> str | None:
+    """One path or more: an empty one would be the working directory (KIP-1161)."""
+    paths = [value] if isinstance(value, str) else value
+    assert isinstance(paths, list | tuple)
+    if not paths or "" in paths:
+        return f"must name a directory between commas, not {','.join(paths)!r}"
+    if len({path.rstrip("/") for path in paths}) != len(paths):
+        return f"names a directory twice: {','.join(paths)}"
+    return None
+
+
 def each_of(*allowed: str) -> Check:
     def check(value: object) -> str | None:
         assert isinstance(value, tuple)

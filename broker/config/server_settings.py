@@ -8,7 +8,7 @@ Must not know where values come from.
 from dataclasses import dataclass
 
 from broker.config.definition import setting
-from broker.config.kinds import Kind, at_least, one_of, servers
+from broker.config.kinds import Kind, at_least, directories, one_of, servers
 
 _KAFKA_DIRECTORY = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
 _MAX_INT = 2**31 - 1
@@ -82,10 +82,10 @@ class IdentitySettings:
         at_least(1),
     )
     log_dir: str = setting(
-        "log.dir", Kind.STRING, _KAFKA_DIRECTORY, "Data directory, where log.dirs is not set."
+        "log.dir", Kind.STRING, _KAFKA_DIRECTORY, "Data directory, where log.dirs is not set.", directories
     )
     log_dirs: tuple[str, ...] = setting(
-        "log.dirs", Kind.LIST, (), "Data directories; partitions are spread over them."
+        "log.dirs", Kind.LIST, (), "Data directories; partitions are spread over them.", directories
     )
 
 

@@ -128,6 +128,21 @@ def test_listeners():
     assert config.inter_broker_listener == "INTERNAL"
 
 
+@pytest.mark.parametrize("name", ["log.dir", "log.dirs"])
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_log_directory_is_not_the_default_or_the_working_directory(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}: must name a directory"):
+        load({name: text})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("/a,,/b", "must name"), ("/a,", "must name"), ("/a,/b,/a/", "names a directory twice")]
+)
+def test_log_directories_between_commas(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"log.dirs: {why}"):
+        load({"log.dirs": text})
+
+
 def test_a_config_needs_no_texts():
     assert BrokerConfig(broker_id=3).broker_id == 3
 
