@@ -2,9 +2,8 @@
 
 A connection claims the length of a frame when it knows it, and gives it back once the frame is served or the
 connection is lost. While the claims reach the limit nobody gets more, so they exceed it by at most one frame,
-and what was begun can always be finished (Kafka's SimpleMemoryPool). Small frames, which fit the first buffer,
-need no claim. Plain state, knows nothing of sockets: who has to wait is called when it may try again, in the
-order of asking.
+and what was begun can always be finished (Kafka's SimpleMemoryPool). Small frames fit the first buffer
+and need no claim. Plain state, knows nothing of sockets: who has to wait is called when it may try again.
 """
 
 from __future__ import annotations

@@ -256,3 +256,24 @@ def test_new_connections_above_the_rate_are_served_later(alone: Callable[..., Br
     for _ in range(50):
         serves(broker.bootstrap)
     assert time.monotonic() - began > 1.0
+
+
+def test_large_requests_wait_for_memory(alone: Callable[..., BrokerProcess]) -> None:
+    """KIP-72: one that is not finished holds what there is, another waits, small ones go on."""
+    broker = alone(queued_max_request_bytes="50000")
+    wait_until(lambda: answers(broker.bootstrap), "the broker serves")
+    request = API_VERSIONS[4:] + bytes(60_000)
+    frame = len(request).to_bytes(4, "big") + request
+    with dial(broker.bootstrap) as holding, dial(broker.bootstrap) as waiting:
+        holding.sendall(frame[:-1])
+        for _ in range(3):  # each a turn of the loop, which reads the first one's bytes as well
+            serves(broker.bootstrap)
+        waiting.sendall(frame)
+        waiting.settimeout(1.0)
+        with pytest.raises(TimeoutError):
+            waiting.recv(1)
+        waiting.settimeout(BOUND_S)
+        serves(broker.bootstrap)
+        holding.sendall(frame[-1:])
+        for sock in (holding, waiting):
+            take(sock, int.from_bytes(take(sock, 4), "big"))
