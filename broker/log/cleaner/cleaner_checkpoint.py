@@ -6,6 +6,7 @@ starts without one. (Kafka's `LogCleanerManager.checkpoints`.)
 
 import asyncio
 import logging
+import os
 from typing import Final
 
 from broker.log import checkpoints
@@ -48,7 +49,18 @@ class CleanerCheckpoint:
     async def put(self, tp: TopicPartition, each: Log, offset: int) -> None:
         """Remember, and write the directory's file in a thread."""
         self._offsets[tp] = each, offset
-        path = self._logs.log_dir(tp)
+        await self._write(self._logs.log_dir(tp))
+
+    async def forget_deleted(self) -> None:
+        """Take logs that are gone out of the files: after a restart others may have their names."""
+        gone = {tp: each for tp, (each, _) in self._offsets.items() if self._logs.get(tp) is not each}
+        for tp in gone:
+            del self._offsets[tp]
+        for path in {os.path.dirname(each.directory) for each in gone.values()}:
+            if path in self._logs.log_dirs:
+                await self._write(path)
+
+    async def _write(self, path: str) -> None:
         async with self._writing:
             offsets = {
                 known: at

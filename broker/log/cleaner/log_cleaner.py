@@ -60,6 +60,7 @@ class LogCleaner:
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
+        await self._checkpoint.forget_deleted()
 
     @property
     def process_ids(self) -> list[int]:
@@ -132,6 +133,7 @@ class LogCleaner:
 
     async def _clean_one(self, worker: Worker) -> bool:
         """Whether there was something to clean and it went well."""
+        await self._checkpoint.forget_deleted()
         found = self.dirtiest()
         if found is None:
             return False

@@ -131,3 +131,20 @@ async def test_a_process_without_a_broker_ends(tmp_path: Path) -> None:
     await cleaner.stop()
     await until(lambda: not os.path.exists(f"/proc/{pid}"))
     logs.close()
+
+
+async def test_a_deleted_topic_leaves_no_checkpoint_to_the_next_of_its_name(tmp_path: Path) -> None:
+    """Below it nothing is looked at again: old values would outlive the markers that delete them."""
+    logs = open_logs(tmp_path)
+    make(logs, "t", 10, 20)
+    cleaner = LogCleaner(logs, SystemClock(), lambda: QUICK)
+    cleaner.start()
+    try:
+        await until(lambda: bool(read_offsets(str(tmp_path / CHECKPOINT))))
+        logs.delete(TopicPartition("t", 0))
+        await until(lambda: not read_offsets(str(tmp_path / CHECKPOINT)))
+    finally:
+        await cleaner.stop()
+    log = make(logs, "t", 10, 30)
+    assert cleaner._checkpoint.get(TopicPartition("t", 0), log) is None
+    logs.close()
