@@ -124,3 +124,58 @@ async def test_after_a_closed_session_there_is_none(node: Served) -> None:
     closing = node.fetch_request("t", 0, session_id=first.session_id, session_epoch=-1)
     assert (await node.fetch_all(closing)).session_id == 0
     assert len(node.broker.fetch_sessions) == 0
+
+
+async def test_a_moved_start_and_a_moved_high_watermark_are_news_once(node: Served) -> None:
+    node.topics.create("t", 2)
+    await node.produce("t", batch(b"a", b"b"), 0)
+    request = node.fetch_request("t", 2, session_epoch=0)
+    request.topics[0].partitions += node.fetch_request("t", 0, (1,)).topics[0].partitions
+    first = await node.fetch_all(request)
+    session, epoch = first.session_id, 1
+
+    async def told() -> list[tuple[int, int, int, int]]:
+        nonlocal epoch
+        found = await node.fetch_all(FetchRequest(session_id=session, session_epoch=epoch, max_wait_ms=0))
+        epoch += 1
+        assert found.error_code == ErrorCode.NONE
+        return [
+            (part.partition_index, part.error_code, part.log_start_offset, part.high_watermark)
+            for topic in found.responses
+            for part in topic.partitions
+        ]
+
+    assert await told() == []
+    partition = node.broker.replicas.leader("t", 0)
+    partition.log.delete_before(1)
+    assert await told() == [(0, ErrorCode.NONE, 1, 2)]
+    assert await told() == []
+
+
+@pytest.mark.parametrize("version", [12, 17])
+async def test_an_error_that_goes_away_and_a_topic_made_anew_are_told(node: Served, version: int) -> None:
+    topic_id = node.topics.create("t")
+    first = await node.fetch_all(node.fetch_request("t", 0, session_epoch=0, version=version), version)
+    epoch = 1
+
+    async def told() -> list[int]:
+        nonlocal epoch
+        request = FetchRequest(session_id=first.session_id, session_epoch=epoch, max_wait_ms=0)
+        found = await node.fetch_all(request, version)
+        epoch += 1
+        assert found.error_code == ErrorCode.NONE
+        return [part.error_code for topic in found.responses for part in topic.partitions]
+
+    assert await told() == []
+    node.topics.lead("t", topic_id, range(1), 2, leader_epoch=1)
+    assert await told() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert await told() == [ErrorCode.NOT_LEADER_OR_FOLLOWER], "an error is told each time"
+    node.topics.lead("t", topic_id, range(1), 1, leader_epoch=2)
+    assert await told() == [ErrorCode.NONE]
+    assert await told() == []
+    node.topics.delete("t")
+    gone = ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await told() == [gone]
+    node.topics.create("t")
+    await node.produce("t", batch(b"new"))
+    assert await told() == [gone if version >= 13 else ErrorCode.NONE]
