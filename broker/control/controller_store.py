@@ -159,17 +159,15 @@ class ControllerStore:
         """States of those partitions that have one."""
         found: dict[TopicPartition, StoredState] = {}
 
-        async def read(partition: TopicPartition) -> None:
-            node = await self._zookeeper.get(paths.partition_state(*partition))
+        wanted = list(partitions)
+        nodes = await self._zookeeper.get_many([paths.partition_state(*partition) for partition in wanted])
+        for partition, node in zip(wanted, nodes, strict=True):
             if node is None:
-                return
+                continue
             try:
                 found[partition] = StoredState(PartitionState.decode(node.data), node.version)
             except NodeFormatError as error:
                 _log.error("%s is ignored, its state cannot be read: %s", partition, error)
-
-        for batch in _batches(list(partitions), _READS_AT_ONCE):
-            await asyncio.gather(*(read(partition) for partition in batch))
         return found
 
     async def states_of_new(self, topics: Mapping[str, TopicNode]) -> dict[TopicPartition, StoredState]:

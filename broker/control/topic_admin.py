@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, TopicConfig
 from broker.control import paths
 from broker.control.assignment import Candidate
 from broker.control.config_store import ConfigStore
@@ -58,14 +58,20 @@ class TopicAdmin:
         self._config = config
         self._metadata = metadata
         self._creating: dict[str, asyncio.Task[None]] = {}
+        self._log_configs: dict[str, tuple[TopicConfig, LogConfig]] = {}
 
     # -- settings
 
     def topic_config(self, topic: str) -> LogConfig:
         """Effective settings of a topic, as the log wants them; never waits."""
-        values = dataclasses.asdict(self.configs.effective(topic))
-        values["cleanup_policy"] = ",".join(values["cleanup_policy"])
-        return LogConfig.from_settings({name.replace("_", "."): value for name, value in values.items()})
+        effective = self.configs.effective(topic)
+        known = self._log_configs.get(topic)
+        if known is None or known[0] is not effective:  # partitions by the thousand ask for the same
+            values = dataclasses.asdict(effective)
+            values["cleanup_policy"] = ",".join(values["cleanup_policy"])
+            settings = {name.replace("_", "."): value for name, value in values.items()}
+            known = self._log_configs[topic] = (effective, LogConfig.from_settings(settings))
+        return known[1]
 
     async def set_configs(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own settings. Raises KafkaError."""

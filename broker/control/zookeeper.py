@@ -19,6 +19,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
+from broker.control.multi_read import MultiRead
 from broker.control.zookeeper_types import (
     BadVersion,
     Check,
@@ -38,6 +39,8 @@ from broker.control.zookeeper_types import (
 
 _log = logging.getLogger("isthmus.broker")
 _RETRY_PAUSE_S = 0.1
+_IN_ONE_REQUEST = 200
+"""Nodes read with one request: some hundred bytes each, and `jute.maxbuffer` is a megabyte."""
 
 _ERRORS: dict[type[Exception], type[ZooKeeperError]] = {
     kazoo_errors.NodeExistsError: NodeExists,
@@ -63,6 +66,7 @@ class ZooKeeper:
         self._listeners: list[Callable[[SessionEvent], None]] = []
         self._expired = False
         self._closing = False
+        self._reads_many = True
         self._connected = asyncio.Event()
         client.add_listener(self._state_changed)
 
@@ -153,7 +157,38 @@ class ZooKeeper:
             data, stat = await self._retried(path, lambda: self._client.get_async(path, self._wrap(watch)))
         except NoNode:
             return None
-        return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.ctime)
+        return _node(data, stat)
+
+    async def get_many(self, wanted: Sequence[str]) -> list[Node | None]:
+        """Nodes in the order of `wanted`, with one request for many; servers before 3.6 get one for each."""
+        found: list[Node | None] = []
+        for start in range(0, len(wanted), _IN_ONE_REQUEST):
+            part = wanted[start : start + _IN_ONE_REQUEST]
+            if self._reads_many:
+                try:
+                    found += await self._get_part(part)
+                    continue
+                except kazoo_errors.UnimplementedError:
+                    self._reads_many = False
+            found += await asyncio.gather(*(self.get(path) for path in part))
+        return found
+
+    async def _get_part(self, part: Sequence[str]) -> list[Node | None]:
+        def start() -> Any:
+            answer = self._client.handler.async_result()
+            root = self._client.chroot
+            self._client._call(MultiRead([root + path for path in part]), answer)
+            return answer
+
+        nodes: list[Node | None] = []
+        for path, answer in zip(part, await self._retried(part[0], start), strict=True):
+            if isinstance(answer, kazoo_errors.NoNodeError):
+                nodes.append(None)
+            elif isinstance(answer, Exception):
+                raise _translated(path, answer)
+            else:
+                nodes.append(_node(*answer))
+        return nodes
 
     async def exists(self, path: str, watch: Watch | None = None) -> bool:
         """Whether the node is there; the watch also fires when it appears."""
@@ -341,6 +376,10 @@ class _Waker:
 
     def __call__(self, event: object) -> None:
         self.to_loop(self.watch)
+
+
+def _node(data: bytes | None, stat: Any) -> Node:
+    return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.ctime)
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any) -> None:

@@ -14,13 +14,15 @@ UNDEFINED_OFFSET: Final = -1
 
 
 class LeaderEpochs:
-    __slots__ = ("_epochs", "_path", "_starts", "latest")
+    __slots__ = ("_epochs", "_path", "_starts", "_stored", "latest")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED_EPOCH
+        self._stored: list[tuple[int, int]] | None = None
+        """What the file holds, where `trim` has left it behind; None: the same as is known here."""
 
     def load(self) -> None:
         """Read the file; raises `CheckpointDamaged` when it cannot be understood."""
@@ -73,21 +75,41 @@ class LeaderEpochs:
 
     def truncate_end(self, end_offset: int) -> None:
         """Forget epochs that start at or after the new log end."""
-        keep = bisect_left(self._starts, end_offset)
-        if keep < len(self._starts):
-            before = (self._epochs[:], self._starts[:])
-            del self._epochs[keep:], self._starts[keep:]
+        before = (self._epochs[:], self._starts[:])
+        if self._drop_from(end_offset):
             self._save_or(before)
 
     def truncate_start(self, start_offset: int) -> None:
         """Forget epochs that ended before the new log start; the one that covers it now begins there."""
+        before = (self._epochs[:], self._starts[:])
+        if self._drop_below(start_offset):
+            self._save_or(before)
+
+    def trim(self, start_offset: int, end_offset: int) -> None:
+        """Both truncations for a log that is opened. The file follows with the next change: an empty log
+        forgets its epoch at each start and gets the same again when its leader is known, and a file that is
+        left behind is trimmed by the next start as well.
+        """
+        before = self.entries()
+        self._drop_from(end_offset)
+        self._drop_below(start_offset)
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        if self._stored is None and self.entries() != before:
+            self._stored = before
+
+    def _drop_from(self, end_offset: int) -> bool:
+        keep = bisect_left(self._starts, end_offset)
+        drops = keep < len(self._starts)
+        del self._epochs[keep:], self._starts[keep:]
+        return drops
+
+    def _drop_below(self, start_offset: int) -> bool:
         first = bisect_right(self._starts, start_offset) - 1
         if first < 0 or self._starts[first] == start_offset == self._starts[0]:
-            return
-        before = (self._epochs[:], self._starts[:])
+            return False
         del self._epochs[:first], self._starts[:first]
         self._starts[0] = start_offset
-        self._save_or(before)
+        return True
 
     def clear(self) -> None:
         before = (self._epochs, self._starts)
@@ -96,7 +118,10 @@ class LeaderEpochs:
 
     def save(self) -> None:
         # Not synced: after a power cut recovery takes the epochs from the batches of the tail again.
-        write_epochs(self._path, self.entries(), sync=False)
+        entries = self.entries()
+        if entries != self._stored:
+            write_epochs(self._path, entries, sync=False)
+        self._stored = None
 
     def _save_or(self, before: tuple[list[int], list[int]]) -> None:
         try:

@@ -53,7 +53,7 @@ def load_log(
     remove all segments.
     """
     where = os.path.basename(directory)
-    segments = _find_segments(directory, config, now_ms)
+    segments, taken = _find_segments(directory, config, now_ms)
     epochs = LeaderEpochs(f"{directory}/{checkpoints.LEADER_EPOCHS}")
     _load_epochs(epochs, segments)
     if not segments:
@@ -85,12 +85,12 @@ def load_log(
         _drop(segments)
         segments[:] = [Segment.create(directory, start_offset, config, now_ms)]
         end_offset = start_offset
-    epochs.truncate_end(end_offset)
-    epochs.truncate_start(start_offset)
+    epochs.trim(start_offset, end_offset)
     producers = ProducerStates(where, producer_expiration_ms)
     snapshots.rebuild(
-        directory, producers, segments, end_offset, now_ms, repair_from=None if clean else recovery_point
-    )
+        directory, producers, segments, end_offset, now_ms,
+        repair_from=None if clean else recovery_point, taken=taken,
+    )  # fmt: skip
     return LoadedLog(
         segments,
         producers,
@@ -101,13 +101,14 @@ def load_log(
     )
 
 
-def _find_segments(directory: str, config: LogConfig, now_ms: int) -> list[Segment]:
-    """Segments in order. Leftovers of deletions and of interrupted writes are removed, strangers left
-    alone.
+def _find_segments(directory: str, config: LogConfig, now_ms: int) -> tuple[list[Segment], list[int]]:
+    """Segments in order, and offsets of snapshots, from one look at the directory. Leftovers of deletions
+    and of interrupted writes are removed, strangers left alone.
     """
     sizes: dict[int, int] = {}
-    beside: list[tuple[int, str]] = []
+    beside: list[tuple[int, os.DirEntry[str]]] = []
     leftovers: list[str] = []
+    taken: list[int] = []
     swaps = False
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -119,15 +120,23 @@ def _find_segments(directory: str, config: LogConfig, now_ms: int) -> list[Segme
                 if kind == "log":
                     sizes[int(stem)] = entry.stat().st_size
                 else:
-                    beside.append((int(stem), entry.path))
+                    beside.append((int(stem), entry))
+            elif len(stem) == 20 and stem.isdigit() and kind == snapshots.KIND:
+                taken.append(int(stem))
     if swaps:
         swap.finish(directory, config)
         return _find_segments(directory, config, now_ms)
-    leftovers += [path for base, path in beside if base not in sizes]
+    leftovers += [entry.path for base, entry in beside if base not in sizes]
     remove_files(leftovers)
-    return [
+    segments = [
         Segment(directory, base, size=sizes[base], config=config, now_ms=now_ms) for base in sorted(sizes)
     ]
+    for segment in segments:
+        if not segment.size and not any(
+            entry.stat().st_size for base, entry in beside if base == segment.base_offset
+        ):
+            segment.without_indexes()
+    return segments, sorted(taken)
 
 
 def _load_epochs(epochs: LeaderEpochs, segments: list[Segment]) -> None:
@@ -188,7 +197,8 @@ def _recover_segment(
         start = 0
         next_offset = segment.base_offset
         segment.rewind(0, next_offset)
-    for _, header, _ in scan.sound_batches(segment.file, start, on_disk, next_offset, highest):
+    sound = scan.sound_batches(segment.file, start, on_disk, next_offset, highest) if on_disk else ()
+    for _, header, _ in sound:
         segment.note(header.last_offset, header.max_timestamp, header.size)
         epochs.note(header.leader_epoch, header.base_offset)
         next_offset = header.next_offset

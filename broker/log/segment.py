@@ -79,6 +79,11 @@ class Segment:
         remove_files([segment.path("index"), segment.path("timeindex"), segment.path("txnindex")])
         return segment
 
+    def without_indexes(self) -> None:
+        """An empty segment whose index files are empty or missing: there is nothing to load."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+
     def path(self, kind: str) -> str:
         return f"{self.directory}/{self.base_offset:020d}.{kind}{self.suffix}"
 
@@ -298,6 +303,12 @@ class Segment:
         Reads from the last index entry on, so an opened segment costs one small read.
         """
         next_offset = self.base_offset
+        if not self.size:  # of thousands of idle partitions no file is opened
+            self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, next_offset
+            self.first_timestamp = NO_TIMESTAMP
+            self.bytes_since_index = 0
+            self.indexes_full = False
+            return next_offset
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
         position = min(
             self.offset_index.lookup(self.max_timestamp_offset), self.offset_index.floor_position(self.size)

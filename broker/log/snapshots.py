@@ -8,6 +8,7 @@ import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from broker.log.checkpoints import CheckpointDamaged
 from broker.log.errors import CorruptLog
@@ -21,7 +22,8 @@ from protocol.errors import DecodeError
 
 log = logging.getLogger("isthmus.broker.log")
 
-_SUFFIX = ".snapshot"
+KIND: Final = "snapshot"
+_SUFFIX = f".{KIND}"
 
 
 def _offsets(directory: str) -> list[int]:
@@ -56,15 +58,19 @@ def rebuild(
     now_ms: int,
     *,
     repair_from: int | None = None,
+    taken: Sequence[int] | None = None,
 ) -> None:
-    """Bring `producers` to the state at the log end. Snapshots above it, or damaged, are removed.
+    """Bring `producers` to the state at the log end. Snapshots above it, or damaged, are removed. `taken`
+    are the snapshots' offsets, rising, where they are known.
 
     After a crash, `repair_from` is the offset from which on nothing beside the batches is trusted: the replay
     starts there or before, and writes the aborted-transaction indexes again. Raises `CorruptLog`, OSError.
     """
     producers.clear()
     trusted = end_offset if repair_from is None else min(repair_from, end_offset)
-    offset = max(_load_newest(directory, producers, trusted, end_offset, now_ms), segments[0].base_offset)
+    known = _offsets(directory) if taken is None else taken
+    newest = _load_newest(directory, producers, trusted, end_offset, now_ms, known)
+    offset = max(newest, segments[0].base_offset)
     at = max(0, bisect_right([segment.base_offset for segment in segments], offset) - 1)
     for segment in segments[at:]:
         if offset < end_offset:
@@ -74,10 +80,15 @@ def rebuild(
 
 
 def _load_newest(
-    directory: str, producers: ProducerStates, trusted: int, end_offset: int, now_ms: int
+    directory: str,
+    producers: ProducerStates,
+    trusted: int,
+    end_offset: int,
+    now_ms: int,
+    taken: Sequence[int],
 ) -> int:
     """Offset of the snapshot that was loaded, 0 for none."""
-    for taken_at in reversed(_offsets(directory)):
+    for taken_at in reversed(taken):
         path = _path(directory, taken_at)
         if taken_at > end_offset:
             remove_files([path])

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
+from broker.control.multi_read import MultiRead
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import (
     BadVersion,
@@ -59,6 +60,31 @@ async def test_nodes(client: ZooKeeper) -> None:
     await client.delete_tree("/a")
     assert not await client.exists("/a")
     await client.delete_tree("/a")
+
+
+async def test_many_nodes_at_once(zookeeper: str) -> None:
+    client = await ZooKeeper.connect(f"{zookeeper}/deep/root", session_timeout_ms=6000, wait_ms=10_000)
+    await client.create("/many")
+    names = [f"/many/{number}" for number in range(450)]
+    await asyncio.gather(*(client.create(name, name.encode() * 3) for name in names[::2]))
+    await client.create("/many/empty")
+    await client.set("/many/0", b"changed")
+    wanted = [*names, "/many/empty", "/none/at/all"]
+    assert await client.get_many(wanted) == [await client.get(name) for name in wanted]
+    assert await client.get_many([]) == []
+    await client.close()
+
+
+async def test_many_nodes_from_a_server_that_reads_them_one_by_one(
+    client: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MultiRead, "type", 99)  # as 22 is to ZooKeeper 3.5: an operation it does not know
+    await client.create("/one", b"1")
+    for _ in range(2):
+        one, none = await client.get_many(["/one", "/two"])
+        assert one is not None
+        assert (one.data, none) == (b"1", None)
+    await client.delete("/one")
 
 
 async def test_ephemeral_nodes_belong_to_the_session(client: ZooKeeper, zookeeper: str) -> None:

@@ -82,3 +82,33 @@ def test_epochs_and_starts_always_rise(scratch: Path, assigned: list[tuple[int, 
         found = epochs.entries()
         assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(found))
         assert epochs.latest == found[-1][0]
+
+
+def test_an_opened_log_leaves_the_file_alone_until_something_is_new(
+    tmp_path: Path, epochs: LeaderEpochs
+) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    inode = path.stat().st_ino
+    again = LeaderEpochs(str(path))
+    again.load()
+    again.trim(0, 30)
+    assert again.entries() == [(0, 0), (2, 10)]
+    assert again.latest == 2
+    again.assign(5, 30)  # the same as the file holds: not written
+    assert path.stat().st_ino == inode
+    assert again.entries() == epochs.entries()
+    again.trim(0, 30)
+    again.assign(6, 30)
+    assert path.read_text() == "0\n3\n0 0\n2 10\n6 30\n"
+
+
+def test_a_trimmed_file_is_written_when_the_log_goes_on_elsewhere(
+    tmp_path: Path, epochs: LeaderEpochs
+) -> None:
+    path = tmp_path / "leader-epoch-checkpoint"
+    epochs.trim(12, 30)
+    assert epochs.entries() == [(2, 12)]
+    assert path.read_text() == "0\n3\n0 0\n2 10\n5 30\n"
+    epochs.truncate_end(30)  # nothing to cut: the file may stay as it is
+    epochs.truncate_start(20)
+    assert path.read_text() == "0\n1\n2 20\n"

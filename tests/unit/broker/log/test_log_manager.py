@@ -375,3 +375,37 @@ def test_strange_names_are_left_alone(manager: OpenManager, tmp_path: Path) -> N
     (tmp_path / "d" / "file-0").write_text("x")
     logs = manager()
     assert set(logs) == {TopicPartition("__cluster_metadata", 0), TopicPartition("a-b.c_d", 12)}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_start_of_idle_partitions_writes_nothing_into_their_directories(
+    manager: OpenManager, tmp_path: Path, killed: bool
+) -> None:
+    """Thousands of them must not cost thousands of renames, also when the leader's epoch is as before."""
+    ids = {TopicPartition("t", number): new_topic_id() for number in range(3)}
+
+    def lead(logs: LogManager) -> None:
+        for tp, topic_id in ids.items():
+            logs.get_or_create(tp, topic_id, LogConfig()).assign_epoch(4)
+
+    def files() -> dict[str, tuple[int, int, bytes]]:
+        found = {}
+        for path in sorted((tmp_path / "d").glob("t-*/*")):
+            status = path.stat()
+            found[str(path)] = (status.st_ino, status.st_mtime_ns, path.read_bytes())
+        return found
+
+    first = manager()
+    lead(first)
+    first.close()
+    before = files()
+    assert len([name for name in before if name.endswith("leader-epoch-checkpoint")]) == len(ids)
+    for _ in range(2):
+        logs = manager()
+        lead(logs)
+        assert files() == before
+        if killed:
+            crash(logs)
+        else:
+            logs.close()
+    assert files() == before
