@@ -153,7 +153,7 @@ class OffsetStore:
     async def delete(self, group_id: str, partitions: Collection[TopicPartition]) -> ErrorCode:
         """Delete positions of a group; partitions without one are passed over."""
         led = self._runtime.shards.of(group_id)
-        known = led.shard.offsets.get(group_id, {})
+        known = set(led.shard.partitions_of(group_id))
         hit = [partition for partition in partitions if partition in known]
         return await self._forget_and_wait(led, group_id, hit, with_group=False)
 
@@ -165,7 +165,7 @@ class OffsetStore:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state is not GroupState.EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        hit = list(led.shard.offsets.get(group_id, ()))
+        hit = led.shard.partitions_of(group_id)  # without tombstones a restart would bring pending ones back
         return await self._forget_and_wait(led, group_id, hit, with_group=True)
 
     def on_partitions_deleted(self, deleted: Iterable[tuple[str, int]]) -> None:

@@ -128,6 +128,11 @@ class Shard:
         """Whether an open transaction commits some offset of the group."""
         return any(name == group_id for offsets in self.pending.values() for name, _ in offsets)
 
+    def partitions_of(self, group_id: str) -> list[TopicPartition]:
+        """Where the group has offsets, also those of open transactions."""
+        pending = [key[1] for offsets in self.pending.values() for key in offsets if key[0] == group_id]
+        return list(dict.fromkeys([*self.offsets.get(group_id, ()), *pending]))
+
     def forget_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Forget offsets whose tombstones are written."""
         for offsets in self.pending.values():

@@ -204,3 +204,24 @@ async def test_commits_are_plain_records_of_the_offsets_topic(tmp_path: Path) ->
         assert record.value[14:21] == b"\x00\x05hello"
         assert len(IDS) == 3
         assert index < PARTITIONS
+
+
+async def test_offsets_of_an_open_transaction_are_deleted_with_their_group(tmp_path: Path) -> None:
+    """A commit after a restart must not bring back what was deleted before it."""
+    position = CommittedOffset(5, -1, "", 0)
+    producer = (77, 0)
+    async with life(tmp_path, 0) as place:
+        offsets = place.broker.groups.offsets
+        for group in ("g", "h"):
+            code = await offsets.commit_in_transaction(
+                group, "", None, -1, producer, {TopicPartition("t", 0): position}
+            )
+            assert code == E.NONE
+        assert await offsets.delete_group("g") == E.NONE
+        assert await offsets.delete("h", [TopicPartition("t", 0)]) == E.NONE
+    async with life(tmp_path, 1) as place:
+        await _loaded(place)
+        offsets = place.broker.groups.offsets
+        for index in range(PARTITIONS):
+            offsets.on_transaction_end(index, producer[0], True)
+        assert offsets.fetch("g", None) == offsets.fetch("h", None) == {}
