@@ -73,6 +73,11 @@ class TopicAdmin:
             known = self._log_configs[topic] = (effective, LogConfig.from_settings(settings))
         return known[1]
 
+    def forget(self, topic: str) -> None:
+        """A topic is gone; nothing that was worked out for it stays."""
+        self.configs.forget(topic)
+        self._log_configs.pop(topic, None)
+
     async def set_configs(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Replace a topic's own settings. Raises KafkaError."""
         await self.change_configs(topic, lambda current: dict(overrides))

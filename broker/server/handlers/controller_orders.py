@@ -124,7 +124,7 @@ def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> 
     broker.metadata.update(request)
     for topic in request.topic_states:
         if broker.metadata.topic(topic.topic_name) is None:
-            broker.topics.configs.forget(topic.topic_name)
+            broker.topics.forget(topic.topic_name)
             broker.metrics.forget_topic(topic.topic_name)
     return UpdateMetadataResponse()
 

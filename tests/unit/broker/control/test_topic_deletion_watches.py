@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from broker.config import load
+from broker.config import TopicConfig, load
 from broker.control import paths
 from broker.control.config_store import ConfigStore
 from broker.control.identity import prepare_tree
@@ -52,3 +52,28 @@ async def test_no_watch_stays_behind_for_a_deleted_topic(zookeeper: str) -> None
         assert watches == 0
     finally:
         await client.close()
+
+
+class Defaults:
+    """Settings of topics that have none of their own."""
+
+    def __init__(self) -> None:
+        self.config = load({"zookeeper.connect": "nowhere:1", "broker.id": "1"})
+        self.forgotten: list[str] = []
+
+    def effective(self, topic: str) -> TopicConfig:
+        return self.config.topic_config({})
+
+    def forget(self, topic: str) -> None:
+        self.forgotten.append(topic)
+
+
+def test_what_was_worked_out_for_a_topic_goes_with_it() -> None:
+    configs = Defaults()
+    topics = TopicAdmin(
+        cast(ZooKeeper, None), configs.config, cast(ConfigStore, configs), cast(MetadataCache, None)
+    )
+    assert topics.topic_config("passing").max_message_bytes > 0
+    topics.forget("passing")
+    assert configs.forgotten == ["passing"]
+    assert not topics._log_configs
