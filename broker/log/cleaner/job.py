@@ -6,6 +6,12 @@ Plain data, the same on both sides. (Kafka's `LogToClean`, `CleanerStats`.)
 import dataclasses
 import json
 from dataclasses import dataclass
+from typing import Final
+
+BYTES_PER_KEY: Final = 48
+"""What a key takes in the cleaner's map: 20 of an entry, and as much again and a bit while two sorted parts
+are merged. Here, because the broker works out `map_capacity` and must not pay for importing the map's arrays.
+"""
 
 
 @dataclass(frozen=True, slots=True)

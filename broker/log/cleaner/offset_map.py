@@ -14,8 +14,6 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
 
-BYTES_PER_KEY: Final = 48
-"""20 of an entry, and as much again and a bit while two sorted parts are merged."""
 _CHUNK: Final = 1 << 18
 _LOAD: Final = 0.9
 """Share of the capacity that may be taken: closer to it, merging would be all that happens."""

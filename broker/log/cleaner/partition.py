@@ -9,8 +9,7 @@ from itertools import pairwise
 from broker.config.server_settings import LogSettings
 from broker.log import snapshots
 from broker.log.cleaner import plan, swap
-from broker.log.cleaner.job import GroupCleaned, Job, SegmentFile
-from broker.log.cleaner.offset_map import BYTES_PER_KEY
+from broker.log.cleaner.job import BYTES_PER_KEY, GroupCleaned, Job, SegmentFile
 from broker.log.partition_log import Log
 from broker.log.segment import Segment
 
