@@ -206,9 +206,12 @@ async def test_growth_settings_and_deletion(cluster: Make) -> None:
         await client.create_topics([NewTopic("t", 1, 1)])
         await client.create_partitions({"t": 3})
         for number in (1, 2):
-            told = await leaders(two.brokers[number], "t")
-            assert sorted(told) == [0, 1, 2]
-            assert set(told.values()) <= {1, 2}
+
+            async def all_led(broker: BrokerProcess = two.brokers[number]) -> bool:
+                told = await leaders(broker, "t")
+                return sorted(told) == [0, 1, 2] and set(told.values()) <= {1, 2}
+
+            await until(all_led, "the partitions' directories are all_led")
         await client.alter_configs({"t": {"retention.ms": "5000"}})
         for number in (1, 2):
             async with ClusterClient(two.brokers[number].bootstrap) as other:
