@@ -84,7 +84,9 @@ async def test_topics(client):
         await client.create_topics([NewTopic("never", 1, 1, {"retention.ms": "long"})])
 
     await client.create_partitions({other: 4})
-    assert len((await client.metadata([other])).topics[other].partitions) == 4
+    async with asyncio.timeout(30):  # Apache Kafka's brokers learn of it after the answer
+        while len((await client.metadata([other])).topics[other].partitions) != 4:
+            await asyncio.sleep(0.05)
     assert (await client.list_offsets({TopicPartition(other, 3): LATEST}))[
         TopicPartition(other, 3)
     ].offset == 0
