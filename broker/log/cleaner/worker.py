@@ -29,7 +29,10 @@ class Worker:
     async def run(self, job: Job) -> AsyncIterator[Event]:
         """What the process reports of the job; the last event is `Done` or `Failed`. Raises OSError."""
         process = self._process
-        if process is None or process.returncode is not None:
+        if process is not None and process.returncode is not None:
+            await self.kill()
+            process = None
+        if process is None:
             process = self._process = await _start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -53,9 +56,9 @@ class Worker:
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+            # To the end of its output: the transport closes only then.
+            with contextlib.suppress(ConnectionError):
+                await process.communicate()
 
 
 async def _start() -> asyncio.subprocess.Process:
