@@ -33,9 +33,7 @@ def _git_repository() -> Path:
     need("git")
     given = os.environ.get("AIOKAFKA_SOURCE")
     if not given:
-        raise ToolChainMissing(
-            "aiokafka's tests are in no package: AIOKAFKA_SOURCE has to name a git clone"
-        )
+        raise ToolChainMissing("aiokafka's tests are in no package: AIOKAFKA_SOURCE has to name a git clone")
     return Path(given)
 
 
