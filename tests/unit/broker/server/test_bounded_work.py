@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -66,6 +67,8 @@ async def answers_meanwhile(node: Served, request: Any, version: int) -> int:
         answered += 1
     assert int.from_bytes(await answer, "big") > 4
     writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
     return answered
 
 
