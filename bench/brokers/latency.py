@@ -93,7 +93,14 @@ def beside_lagging_reader(side: Side, mb: float, script: Path, data: Path) -> di
 def drop_from_cache(data: Path, topic: str) -> int:
     """Write the topic's segments to the disk and let the kernel forget them; returns their bytes."""
     size = 0
-    for path in data.glob(f"**/{topic}-*/*.log"):
+    # os.walk passes over directories of other topics that are deleted meanwhile.
+    logs = [
+        os.path.join(directory, name)
+        for directory, _, names in os.walk(data)
+        for name in names
+        if name.endswith(".log") and os.path.basename(directory).startswith(f"{topic}-")
+    ]
+    for path in logs:
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fsync(fd)
