@@ -38,7 +38,7 @@ _RETRY_S = 1.0
 
 
 class TransactionCoordinator:
-    """One for each broker. `in_force` gives the settings, which may change while the broker runs."""
+    """One for each broker. `settings` are those of its start."""
 
     def __init__(
         self,
@@ -180,7 +180,6 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         if not 0 < timeout_ms <= self._settings.max_timeout_ms:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        self._shard_of(transactional_id)
         known = self.find(transactional_id)
         needs_id = known is None or known.image.epoch_exhausted
         fresh_id = await self._producer_ids.take() if needs_id else -1
