@@ -54,6 +54,8 @@ def render(value: object) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(str(item) for item in value)
+    if isinstance(value, float):
+        return str(value).replace("e+", "E").replace("e", "E")
     return str(value)
 
 

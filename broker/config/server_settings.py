@@ -5,6 +5,7 @@ the name says otherwise, sizes in bytes. Source: the configuration reference of 
 Must not know where values come from.
 """
 
+import sys
 from dataclasses import dataclass
 
 from broker.config.definition import setting
@@ -205,7 +206,7 @@ class LogSettings:
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
         Kind.DOUBLE,
-        float("inf"),
+        sys.float_info.max,
         "Reading and writing of the cleaner is held below this.",
     )
     producer_id_expiration_ms: int = setting(

@@ -3,8 +3,9 @@
 Pure. (Kafka: `kafka.server.ConfigHelper`; KIP-226 for sources and synonyms.)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from itertools import dropwhile
 from typing import NamedTuple
 
 from broker.config.broker_settings import BROKER_DEFINITIONS, BrokerConfig
@@ -33,7 +34,7 @@ class Origin(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A setting in force. `origins` start with the one that counts."""
+    """A setting in force. `origins` are Kafka's synonyms, the strongest first."""
 
     name: str
     value: str | None
@@ -62,24 +63,13 @@ def topic_entries(
 ) -> Iterator[Entry]:
     """All settings of a topic with these overrides. `config` is that of the broker's start."""
     for definition in TOPIC_DEFINITIONS.values():
-        origins = tuple(_topic_origins(definition, config, overrides, stored))
-        yield _entry(definition, definition.kind, origins, read_only=False)
-
-
-def _topic_origins(
-    definition: Definition, config: BrokerConfig, overrides: Mapping[str, str], stored: DynamicSettings
-) -> Iterator[Origin]:
-    if definition.name in overrides:
-        yield Origin(definition.name, overrides[definition.name], Source.TOPIC)
-    for source, texts in _given(config, stored):
-        for synonym in definition.synonyms:
-            if synonym.name in texts:
-                yield Origin(synonym.name, texts[synonym.name], source)
-    name = definition.synonyms[-1].name if definition.synonyms else definition.name
-    default = definition.default
-    if definition.synonyms and definition.synonyms[-1].default is not None:
-        default = definition.synonyms[-1].default
-    yield Origin(name, render(default), Source.DEFAULT)
+        family = list(_family_origins(definition, config, stored))
+        value = _in_topics_unit(definition, family[0]) if family else render(definition.default)
+        origins = _from(definition.synonyms[0].name, family) if family else []
+        if definition.name in overrides:
+            value = overrides[definition.name]
+            origins.insert(0, Origin(definition.name, value, Source.TOPIC))
+        yield _entry(definition, definition.kind, value, origins, read_only=False)
 
 
 def broker_entries(config: BrokerConfig, stored: DynamicSettings = _NOTHING_STORED) -> Iterator[Entry]:
@@ -91,8 +81,10 @@ def broker_entries(config: BrokerConfig, stored: DynamicSettings = _NOTHING_STOR
         ]
         if name in config.given or value != definition.default:
             origins.append(Origin(name, render(value), Source.BROKER_STATIC))
-        origins.append(Origin(name, render(definition.default), Source.DEFAULT))
-        yield _entry(definition, definition.kind, tuple(origins), read_only=name not in DYNAMIC)
+        if not _is_unset(definition.default):
+            origins.append(Origin(name, render(definition.default), Source.DEFAULT))
+        shown = origins[0].value if origins else None
+        yield _entry(definition, definition.kind, shown, origins, read_only=name not in DYNAMIC)
     for name, (definition, synonym) in broker_synonyms().items():
         if name not in BROKER_DEFINITIONS:
             yield _synonym_entry(config, definition, synonym, stored)
@@ -105,43 +97,64 @@ def default_entries(stored: DynamicSettings) -> Iterator[Entry]:
         if definition is None:
             topic_setting, synonym = broker_synonyms()[name]
             definition = Definition(name, synonym.kind, None, topic_setting.doc)
-        origins = (Origin(name, text, Source.BROKER_DYNAMIC_DEFAULT),)
-        yield _entry(definition, definition.kind, origins, read_only=False)
+        origins = [Origin(name, text, Source.BROKER_DYNAMIC_DEFAULT)]
+        yield _entry(definition, definition.kind, text, origins, read_only=False)
+
+
+def _family_origins(
+    definition: Definition, config: BrokerConfig, stored: DynamicSettings
+) -> Iterator[Origin]:
+    """Every value that the broker settings behind a topic setting have, the one that counts first.
+
+    Empty where no broker setting is behind it.
+    """
+    for source, texts in _given(config, stored):
+        for synonym in definition.synonyms:
+            if synonym.name in texts:
+                yield Origin(synonym.name, texts[synonym.name], source)
+    if definition.synonyms:
+        coarsest = definition.synonyms[-1]
+        default = definition.default if coarsest.default is None else coarsest.default
+        yield Origin(coarsest.name, render(default), Source.DEFAULT)
+
+
+def _from(name: str, origins: Iterable[Origin]) -> list[Origin]:
+    """Kafka lists synonyms from the first that bears the very name, and so none where only another unit is
+    set: then the source is "default".
+    """
+    return list(dropwhile(lambda origin: origin.name != name, origins))
 
 
 def _synonym_entry(
     config: BrokerConfig, definition: Definition, synonym: Synonym, stored: DynamicSettings
 ) -> Entry:
     own = Definition(synonym.name, synonym.kind, None, definition.doc)
-    only = len(definition.synonyms) == 1
-    default = render(definition.default if only else synonym.default)
-    origins = [
-        Origin(synonym.name, texts[synonym.name], source)
-        for source, texts in _given(config, stored)
-        if synonym.name in texts
-    ]
-    origins.append(Origin(synonym.name, default, Source.DEFAULT))
-    return _entry(own, synonym.kind, tuple(origins), read_only=synonym.name not in DYNAMIC)
+    origins = _from(synonym.name, _family_origins(definition, config, stored))
+    value = next((origin.value for origin in origins if origin.name == synonym.name), None)
+    return _entry(own, synonym.kind, value, origins, read_only=synonym.name not in DYNAMIC)
 
 
-def _entry(definition: Definition, kind: Kind, origins: tuple[Origin, ...], *, read_only: bool) -> Entry:
-    first = origins[0]
-    value = first.value
-    if first.name != definition.name:
-        value = _in_own_unit(definition, first)
+def _is_unset(default: object) -> bool:
+    """Kafka's null: it has no default and is not listed. (An empty text is one.)"""
+    return default is None or default == ()
+
+
+def _entry(
+    definition: Definition, kind: Kind, value: str | None, origins: Sequence[Origin], *, read_only: bool
+) -> Entry:
     return Entry(
         definition.name,
         None if definition.sensitive else value,
-        first.source,
+        origins[0].source if origins else Source.DEFAULT,
         kind,
         read_only,
         definition.sensitive,
-        origins,
+        tuple(origins),
         definition.doc,
     )
 
 
-def _in_own_unit(definition: Definition, origin: Origin) -> str | None:
+def _in_topics_unit(definition: Definition, origin: Origin) -> str | None:
     """Value of a topic setting from a broker setting that may have another unit (hours for ms)."""
     synonym = next(item for item in definition.synonyms if item.name == origin.name)
     if synonym.factor == 1 or origin.value is None:

@@ -80,7 +80,7 @@ async def _create(
                 config_source=entry.source,
                 is_sensitive=entry.sensitive,
             )
-            for entry in topic_entries(broker.config, wanted.configs)
+            for entry in topic_entries(broker.config, wanted.configs, broker.topics.configs.stored)
         ],
     )
 

@@ -50,7 +50,7 @@ def test_topic_view_names_sources_and_synonyms():
         ("log.segment.bytes", "1073741824", Source.DEFAULT),
     ]
     retention = entries["retention.ms"]
-    assert (retention.value, retention.source) == ("300000", Source.BROKER_STATIC)
+    assert (retention.value, retention.source, retention.origins) == ("300000", Source.DEFAULT, ())
     assert entries["cleanup.policy"].source is Source.DEFAULT
     assert entries["cleanup.policy"].value == "delete"
 
