@@ -17,7 +17,7 @@ from protocol.client.metadata import Broker, Leader, Metadata, PartitionMetadata
 from protocol.client.offset_calls import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
 from protocol.client.retry import NO_RETRIES, RetryPolicy
 from protocol.client.routing import CoordinatorKind, parse_bootstrap
-from protocol.client.security import ClientSecurity, SaslPlain
+from protocol.client.security import ClientSecurity, SaslPlain, SaslScram
 from protocol.client.spread import LEADER_MOVED, Isolation
 from protocol.client.topic_calls import ConfigEntry, ConfigKind, ConfigSource, NewTopic
 
@@ -55,6 +55,7 @@ __all__ = [
     "RequestTimeoutError",
     "RetryPolicy",
     "SaslPlain",
+    "SaslScram",
     "TopicMetadata",
     "WrongClusterError",
     "parse_bootstrap",

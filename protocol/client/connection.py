@@ -7,7 +7,9 @@ gets no answer in time closes the connection: nothing says that what comes next 
 
 import asyncio
 import itertools
+import math
 import ssl as tls
+import time
 from typing import Any, Final, Self, TypeVar
 
 from protocol.api import APIS
@@ -18,7 +20,7 @@ from protocol.client.errors import (
     RequestTimeoutError,
 )
 from protocol.client.frames import FrameReceiver
-from protocol.client.security import SaslPlain, authenticate
+from protocol.client.security import Sasl, authenticate
 from protocol.codec.schema import Request, Response
 from protocol.errors import DecodeError, ErrorCode, KafkaError
 from protocol.frames import correlation_id_of, decode_response, encode_request
@@ -30,6 +32,9 @@ R = TypeVar("R", bound=Response)
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_MAX_FRAME: Final = 256 * 1024 * 1024
+
+# Kafka's clients authenticate anew after 85 to 95 % of a session's time.
+_USED_SHARE: Final = 0.85
 
 _SOFTWARE: Final = {"client_software_name": "isthmus", "client_software_version": "0.1.0"}
 
@@ -46,6 +51,7 @@ class Connection:
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
         self._ids = itertools.count(1)
         self._lost: str | None = None
+        self._retire_at = math.inf
         self._writing = asyncio.Lock()
         self._receiver = FrameReceiver(self._answer, self._end, max_frame)
         self._transport: asyncio.Transport | None = None
@@ -58,7 +64,7 @@ class Connection:
         *,
         client_id: str = "isthmus",
         ssl: tls.SSLContext | None = None,
-        sasl: SaslPlain | None = None,
+        sasl: Sasl | None = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         connect_timeout_s: float | None = None,
         max_frame: int = DEFAULT_MAX_FRAME,
@@ -84,7 +90,9 @@ class Connection:
         try:
             await self._agree_on_versions()
             if sasl is not None:
-                await authenticate(self.send, sasl, self.peer)
+                lifetime_s = await authenticate(self.send, sasl, self.peer)
+                if lifetime_s:
+                    self._retire_at = time.monotonic() + _USED_SHARE * lifetime_s
         except BaseException:
             await self.close()
             raise
@@ -93,6 +101,16 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self._lost is not None
+
+    @property
+    def retired(self) -> bool:
+        """Whether the broker ends the session soon (KIP-368): ask on a new connection, close this one."""
+        return time.monotonic() >= self._retire_at
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an answer is still to come."""
+        return bool(self._waiting)
 
     def version_of(self, request: type[Request[Any]], highest: int | None = None) -> int:
         """Newest version of the API that both sides speak, at most `highest`. Raises `NotSupportedError`."""

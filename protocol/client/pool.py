@@ -41,12 +41,15 @@ class ConnectionPool:
         self._open: dict[tuple[Address, str], Connection] = {}
         self._opening: dict[tuple[Address, str], asyncio.Lock] = {}
         self._failures: dict[Address, _Failures] = {}
+        self._retired: list[Connection] = []
         self._closed = False
 
     def existing(self, address: Address, lane: str) -> Connection | None:
         """An open connection, without making one."""
         connection = self._open.get((address, lane))
-        return None if connection is None or connection.closed else connection
+        if connection is None or connection.closed or connection.retired:
+            return None
+        return connection
 
     def failing(self, address: Address) -> bool:
         """Whether the last attempt to connect failed."""
@@ -83,6 +86,7 @@ class ConnectionPool:
             self._failures[address] = failures
             raise
         self._failures.pop(address, None)
+        await self._retire(self._open.get((address, lane)))
         self._open[address, lane] = connection
         if self._was_closed():  # while this was connecting
             await self.close()
@@ -92,9 +96,19 @@ class ConnectionPool:
     def _was_closed(self) -> bool:
         return self._closed
 
+    async def _retire(self, connection: Connection | None) -> None:
+        """Its session ends soon: who waits for an answer of it still gets that."""
+        if connection is not None and not connection.closed:
+            self._retired.append(connection)
+        done = [one for one in self._retired if not one.waiting]
+        self._retired = [one for one in self._retired if one.waiting]
+        for one in done:
+            await one.close()
+
     async def close(self) -> None:
         self._closed = True
-        connections = list(self._open.values())
+        connections = [*self._open.values(), *self._retired]
         self._open.clear()
+        self._retired.clear()
         for connection in connections:
             await connection.close()
