@@ -1,8 +1,7 @@
 """One listening socket: its connections, the tasks that still owe answers, idle closing, clean stop.
 
 Connections without traffic for `idle_s` are closed (`connections.max.idle.ms`); one whose answer we owe is
-not idle. Each refused connection gives one log line, limited to `LOGGED_PER_SECOND` so that a hostile client
-can not fill the disk with them; what was left out is counted in the next line.
+not idle. Each refused connection gives one log line, as far as `Offences` allows.
 """
 
 from __future__ import annotations
@@ -17,12 +16,10 @@ from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Segments, Serve
 from broker.server.intake import FrameSizeError
+from broker.server.offences import Offences
 from broker.server.request_memory import RequestMemory
 
-logger = logging.getLogger("isthmus.broker")
-
 BACKLOG = 1024
-LOGGED_PER_SECOND = 5
 # A connection quiet for this long gives its receive buffer back.
 BUFFER_IDLE_S = 10.0
 
@@ -64,9 +61,7 @@ class Listener(ConnectionOwner):
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Segments | None]] = set()
-        self._log_budget = LOGGED_PER_SECOND
-        self._log_second = 0
-        self._log_skipped = 0
+        self.offences = Offences(now)
 
     async def open(self, host: str, port: int) -> int:
         """Bind and accept; returns the bound port (port 0 asks for a free one). Raises OSError."""
@@ -138,24 +133,13 @@ class Listener(ConnectionOwner):
     def refused(self, info: ConnectionInfo, error: BaseException) -> None:
         """One line about why a connection is closed."""
         self.refused_count += 1
-        second = int(self._now())
-        if second != self._log_second:
-            self._log_second, self._log_budget = second, LOGGED_PER_SECOND
-        if self._log_budget == 0:
-            self._log_skipped += 1
-            return
-        self._log_budget -= 1
-        skipped, self._log_skipped = self._log_skipped, 0
-        more = f" ({skipped} more like this were not logged)" if skipped else ""
         expected = isinstance(error, CloseConnectionError | FrameSizeError)
-        logger.log(
-            logging.WARNING if expected else logging.ERROR,
-            "closing connection from %s on %s: %s%s",
-            info.peer,
-            self.name,
+        self.offences.say(
+            "closing connection",
+            info,
             error if expected else f"{type(error).__name__}: {error}",
-            more,
-            exc_info=None if expected else error,
+            level=logging.WARNING if expected else logging.ERROR,
+            error=None if expected else error,
         )
 
     # -- idle connections

@@ -48,9 +48,13 @@ ADMIN_CLIENT = "__admin_client"
 _HEADER_SIZE = 61
 _HEAD = Struct(">8xi4xb5xB")  # batch length, magic, the byte of the attributes that has the codec
 _CODEC_MASK = 0x07
+# Of any format: the shortest message behind its length, and how much of it says which format it has.
+_SMALLEST = 14
+_UP_TO_MAGIC = 17
 _ZSTD = 4
 _ZSTD_FROM = 7
 _LEADER_FROM = 10
+_BAD_INPUT = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 
 
 @handles(
@@ -96,7 +100,7 @@ class _Produce:
     """One request's appends and what is still missing for its answer."""
 
     __slots__ = (
-        "_acks", "_all", "_broker", "_internal", "_listener", "_timeout_s", "_transactional_id", "_version",
+        "_acks", "_all", "_broker", "_connection", "_internal", "_timeout_s", "_transactional_id", "_version",
         "failed", "response", "unreplicated",
     )  # fmt: skip
 
@@ -107,7 +111,7 @@ class _Produce:
         self._transactional_id = request.transactional_id
         self._all = request.acks == ALL_REPLICAS
         self._internal = context.client_id == ADMIN_CLIENT
-        self._listener = context.connection.listener
+        self._connection = context.connection
         self._timeout_s = max(0, request.timeout_ms) / 1000
         self.response = ProduceResponse()
         self.failed: str | None = None
@@ -178,15 +182,8 @@ class _Produce:
                 ErrorCode.INVALID_RECORD, "a produce request holds one record batch per partition"
             )
         length, magic, codec = _HEAD.unpack_from(batch)
-        if magic != 2:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD,
-                f"message format {magic} is not written any more, only 2 (KIP-724)",
-            )
-        if length + 12 != len(batch):
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, "a produce request holds exactly one record batch per partition"
-            )
+        if magic != 2 or length + 12 != len(batch):
+            batch = _first_batch(batch, length, magic)
         if codec & _CODEC_MASK == _ZSTD and self._version < _ZSTD_FROM:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -198,6 +195,9 @@ class _Produce:
 
     def _refusal(self, topic: str, index: int, error: KafkaError | AppendRefused) -> PartitionProduceResponse:
         self.failed = f"{topic}-{index}: {error}"
+        if error.code in _BAD_INPUT and self._acks != 0:  # else the connection is closed, which says so
+            listener = self._broker.listeners[self._connection.listener]
+            listener.offences.say("refused a batch", self._connection, self.failed)
         if self._broker.metadata.topic(topic) is not None:
             self._broker.metrics.topic(topic).failed_produce += 1
         answer = PartitionProduceResponse(
@@ -214,7 +214,7 @@ class _Produce:
 
     def _name_leader(self, topic: str, index: int, answer: PartitionProduceResponse) -> None:
         """KIP-951: tell the client at once who leads, so that it need not ask for metadata."""
-        known = current_leader(self._broker.metadata, topic, index, self._listener)
+        known = current_leader(self._broker.metadata, topic, index, self._connection.listener)
         if known is None:
             return
         answer.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
@@ -235,6 +235,22 @@ class _Produce:
                 answer.error_code = code
                 answer.base_offset = -1
         return self.response
+
+
+def _first_batch(batch: memoryview, length: int, magic: int) -> memoryview:
+    """What Kafka takes of bytes that are not just one batch of format 2. Raises KafkaError."""
+    if length < _SMALLEST or magic > 2:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no record batch: length {length}, format {magic}")
+    if magic != 2:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"message format {magic} is not written any more, only 2 (KIP-724)"
+        )
+    size = length + 12
+    if size > len(batch) or len(batch) - size >= _UP_TO_MAGIC:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, "a produce request holds exactly one whole record batch per partition"
+        )
+    return batch[:size]  # what follows is too short to be anything
 
 
 async def _replicated(partition: Partition, epoch: int, last_offset: int, timeout_s: float) -> ErrorCode:
