@@ -25,6 +25,8 @@ PARTITIONS = 3
 KEYS = 500
 PER_SECOND = 150
 """Records of each producer; the soak is about time and faults, not about speed."""
+KEPT_BYTES = 4 << 20
+"""Of each partition: after two minutes as much is deleted as is written, so that memory may be judged."""
 COMPACTED = "soak-compacted"
 SHORT = "soak-short"
 TRANSACTIONS = "soak-transactions"
@@ -82,17 +84,16 @@ class Load:
         return {"bootstrap.servers": self.bootstrap, **named}
 
     def _create_topics(self) -> None:
-        small = {"segment.bytes": "4194304", "file.delete.delay.ms": "1000"}
+        small = {
+            "segment.bytes": "1048576", "retention.bytes": str(KEPT_BYTES), "file.delete.delay.ms": "1000"
+        }  # fmt: skip
         wanted = [NewTopic(f"soak-{codec}", PARTITIONS, 1, config=small) for codec in CODECS]
-        wanted.append(NewTopic(SHORT, 1, 1, config={**small, "retention.bytes": "4194304"}))
+        wanted.append(NewTopic(SHORT, 1, 1, config={**small, "retention.bytes": "1048576"}))
         wanted.append(NewTopic(TRANSACTIONS, 1, 1, config=small))
         wanted.append(
             NewTopic(
                 COMPACTED, 1, 1,
-                config={
-                    **small, "cleanup.policy": "compact", "segment.bytes": "1048576",
-                    "min.cleanable.dirty.ratio": "0.1",
-                },
+                config={**small, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"},
             )
         )  # fmt: skip
         admin = AdminClient(self._client())  # kept: what it was asked dies with it
@@ -117,7 +118,10 @@ class Load:
         number = 0
         while not self.stop.wait(0.1):
             for _ in range(PER_SECOND // 10):
-                value = b"%s %d " % (codec.encode(), number) + b"x" * random.choice((10, 100, 1000, 5000))
+                size = random.choice((10, 100, 1000, 5000))
+                value = (
+                    b"%s %d " % (codec.encode(), number) + random.randbytes(size // 2) + b"x" * (size // 2)
+                )
                 producer.produce(topic, value, key=b"%d" % number, on_delivery=delivered)
                 number += 1
             producer.poll(0)

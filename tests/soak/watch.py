@@ -33,6 +33,8 @@ class Sample:
     connections: int
     delay_p50_ms: float
     delay_max_ms: float
+    loop_peak_ms: float
+    """The longest delay of the event loop in the last minute or two, by the broker's own measure."""
 
 
 class Watch:
@@ -53,10 +55,11 @@ class Watch:
             sockets=sockets,
             files=files,
             deleted_files=deleted,
-            tasks=_gauge(text, "isthmus_broker_tasks"),
-            connections=_gauge(text, "kafka_server_socketservermetrics_connection_count"),
+            tasks=int(_gauge(text, "isthmus_broker_tasks")),
+            connections=int(_gauge(text, "kafka_server_socketservermetrics_connection_count")),
             delay_p50_ms=round(statistics.median(delays), 2),
             delay_max_ms=round(max(delays), 2),
+            loop_peak_ms=round(_gauge(text, "isthmus_broker_event_loop_delay_max_seconds") * 1000, 1),
         )
         self.samples.append(sample)
         return sample
@@ -100,8 +103,8 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
     return parts
 
 
-def _gauge(text: str, name: str) -> int:
-    return int(sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M)))
+def _gauge(text: str, name: str) -> float:
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
 
 
 def growth_per_minute(points: list[tuple[float, float]]) -> float:
