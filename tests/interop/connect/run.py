@@ -21,7 +21,7 @@ from tests.interop.suite import Options, Result, main
 from tests.support.apache_kafka import _free_ports
 
 _FILE = "org.apache.kafka.connect.file.FileStream"
-_TESTS = ("distributed", "exactly_once_source")
+_TESTS = ("one_worker", "distributed", "exactly_once_source")
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
 
 
@@ -120,6 +120,39 @@ def lines(start: int, count: int) -> str:
     return "".join(f"line {number:06}\n" for number in range(start, start + count))
 
 
+def one_worker(bootstrap: str, folder: Path) -> str:
+    """The short cut: lines go through a topic, and what Connect keeps lies in its topics."""
+    source, sink = folder / "one-in.txt", folder / "one-out.txt"
+    source.write_text(lines(0, 500))
+    create(bootstrap, "one-lines", 1)
+    workers = Workers("one", bootstrap, folder)
+    try:
+        workers.ready(workers.start())
+        _deploy_files(workers, source, "one-lines", sink)
+        _has_all(sink, 500)
+        _append(source, lines(500, 100))
+        _has_all(sink, 600)
+        _keeps_its_topics(bootstrap, "one")
+    finally:
+        workers.close()
+    assert sink.read_text() == lines(0, 600), "in order, each once: no worker died"
+    return "600 lines"
+
+
+def _deploy_files(workers: Workers, source: Path, topic: str, sink: Path) -> None:
+    of_source = {"connector.class": f"{_FILE}SourceConnector", "file": str(source), "topic": topic}
+    of_sink = {"connector.class": f"{_FILE}SinkConnector", "file": str(sink), "topics": topic}
+    workers.deploy("source", {**of_source, "tasks.max": "1"})
+    workers.deploy("sink", {**of_sink, "tasks.max": "1"})
+
+
+def _keeps_its_topics(bootstrap: str, name: str) -> None:
+    for kind, partitions in (("config", 1), ("offset", 5), ("status", 2)):
+        topic = f"{name}-{kind}"
+        assert len(partitions_of(bootstrap, topic)) == partitions, topic
+        assert setting(bootstrap, topic, "cleanup.policy") == "compact", topic
+
+
 def distributed(bootstrap: str, folder: Path) -> str:
     """At least once: every line arrives, also those written while a worker dies."""
     source, sink = folder / "in.txt", folder / "out.txt"
@@ -130,24 +163,7 @@ def distributed(bootstrap: str, folder: Path) -> str:
         ports = [workers.start(), workers.start()]
         for port in ports:
             workers.ready(port)
-        workers.deploy(
-            "source",
-            {
-                "connector.class": f"{_FILE}SourceConnector",
-                "file": str(source),
-                "topic": "lines",
-                "tasks.max": "1",
-            },
-        )
-        workers.deploy(
-            "sink",
-            {
-                "connector.class": f"{_FILE}SinkConnector",
-                "file": str(sink),
-                "topics": "lines",
-                "tasks.max": "1",
-            },
-        )
+        _deploy_files(workers, source, "lines", sink)
         _has_all(sink, 500)
         victim = int(workers.await_task("source").rpartition(":")[2])
         workers.kill(victim)
@@ -160,10 +176,7 @@ def distributed(bootstrap: str, folder: Path) -> str:
         _append(source, lines(1000, 500))
         workers.ready(workers.start())
         _has_all(sink, 1500)
-        for kind, partitions in (("config", 1), ("offset", 5), ("status", 2)):
-            topic = f"connect-{kind}"
-            assert len(partitions_of(bootstrap, topic)) == partitions, topic
-            assert setting(bootstrap, topic, "cleanup.policy") == "compact", topic
+        _keeps_its_topics(bootstrap, "connect")
     finally:
         workers.close()
     twice = len(sink.read_text().splitlines()) - 1500
@@ -223,7 +236,7 @@ def tests(options: Options) -> Iterator[Result]:
     if not chosen:
         return
     with options.broker(SETTINGS) as bootstrap:
-        for test in (distributed, exactly_once_source):
+        for test in (one_worker, distributed, exactly_once_source):
             if test.__name__ not in chosen:
                 continue
             started = time.monotonic()
