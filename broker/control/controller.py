@@ -14,6 +14,7 @@ from typing import Any
 from broker.control.channels import Channels
 from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
+from broker.control.isr_proposals import IsrProposals, Proposals, Verdicts
 from broker.control.nodes import TopicNode
 from broker.control.orders import Order, Sender
 from broker.control.zookeeper import ZooKeeper
@@ -57,6 +58,7 @@ class Controller:
         self._topics_touched: set[str] = set()
         self._topic_watches: dict[str, Callable[[], None]] = {}
         self._leaving: list[tuple[int, asyncio.Future[list[TopicPartition]]]] = []
+        self._isr = IsrProposals()
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._deletions: set[asyncio.Task[None]] = set()
@@ -93,6 +95,17 @@ class Controller:
             raise ControllerMoved(f"broker {self._broker_id} is not the controller")
         answer: asyncio.Future[list[TopicPartition]] = asyncio.get_running_loop().create_future()
         self._leaving.append((broker_id, answer))
+        self._wake.set()
+        return await answer
+
+    async def alter_isr(self, leader: int, proposals: Proposals) -> Verdicts:
+        """A leader proposes other in-sync replicas; returns for each what is stored then, or why not.
+
+        Raises ControllerMoved when this broker does not reign.
+        """
+        if not self.active:
+            raise ControllerMoved(f"broker {self._broker_id} is not the controller")
+        answer = self._isr.add(leader, proposals)
         self._wake.set()
         return await answer
 
@@ -151,7 +164,7 @@ class Controller:
         if "election" in flags:
             await self._run_for_election()
         if self.core is None or self._reign is None:
-            self._refuse_leaving()
+            self._refuse_callers()
             return
         core, reign = self.core, self._reign
         if "brokers" in flags:
@@ -162,6 +175,7 @@ class Controller:
         begun: list[str] = []
         if "deletions" in flags:
             begun = await self._read_deletions(core, reign)
+        await self._isr.decide(core, self._store, reign)
         await self._hand_over(core, reign)
         self._send(core, reign, begun)
 
@@ -196,7 +210,7 @@ class Controller:
         self._topics_touched.clear()
         self._topic_watches.clear()
         await self._channels.close()
-        self._refuse_leaving()
+        self._refuse_callers()
 
     # -- reigning
 
@@ -249,11 +263,13 @@ class Controller:
             if not answer.done():
                 answer.set_result(core.led_by(broker_id))
 
-    def _refuse_leaving(self) -> None:
+    def _refuse_callers(self) -> None:
+        reason = f"broker {self._broker_id} is not the controller"
+        self._isr.refuse(reason)
         leaving, self._leaving = self._leaving, []
         for _, answer in leaving:
             if not answer.done():
-                answer.set_exception(ControllerMoved(f"broker {self._broker_id} is not the controller"))
+                answer.set_exception(ControllerMoved(reason))
 
     def _send(self, core: ControllerCore, reign: Reign, deleted: Sequence[str]) -> None:
         stops = []

@@ -15,6 +15,7 @@ from broker.control import orders
 from broker.control.leader_choice import first_state, handed_over, next_state
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
+from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 
 
@@ -24,6 +25,14 @@ class StateWrite(NamedTuple):
     partition: TopicPartition
     state: PartitionState
     version: int | None
+
+
+class IsrProposal(NamedTuple):
+    """What a leader wants to be stored. `isr` are (broker id, its epoch as the leader knows it, or -1)."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
 
 
 class ControllerCore:
@@ -38,6 +47,7 @@ class ControllerCore:
         self.leaving: set[int] = set()
         self._unclean = unclean
         self._changed: set[TopicPartition] = set()
+        self._isr_changed: set[TopicPartition] = set()
         self._started: set[int] = set()
         self._stopping: dict[str, TopicNode] = {}
         self._brokers_changed = False
@@ -103,6 +113,7 @@ class ControllerCore:
             self.deleting.add(name)
             self._stopping[name] = self.topics[name]
             self._changed.difference_update(self._partitions_of(name))
+            self._isr_changed.difference_update(self._partitions_of(name))
         return begun
 
     def leave(self, broker_id: int) -> list[StateWrite]:
@@ -131,6 +142,42 @@ class ControllerCore:
             self.states[partition] = StoredState(state, version)
             self._changed.add(partition)
 
+    def propose_isr(
+        self, leader: int, partition: TopicPartition, proposal: IsrProposal
+    ) -> tuple[ErrorCode, StateWrite | None]:
+        """A leader proposes other in-sync replicas (KIP-497): an error for it, or what to write.
+
+        NONE without a write: that is what is stored. Errors as Kafka's controller gives them.
+        """
+        stored = self.states.get(partition)
+        if stored is None or partition.topic in self.deleting:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        state, version = stored
+        if proposal.leader_epoch != state.leader_epoch:
+            newer = proposal.leader_epoch > state.leader_epoch
+            return ErrorCode.NOT_CONTROLLER if newer else ErrorCode.FENCED_LEADER_EPOCH, None
+        isr = tuple(member for member, _ in proposal.isr)
+        if leader != state.leader or leader not in isr or not set(isr) <= set(self._replicas(partition)):
+            return ErrorCode.INVALID_REQUEST, None
+        if set(isr) == set(state.isr):
+            return ErrorCode.NONE, None
+        if proposal.partition_epoch != version:
+            newer = proposal.partition_epoch > version
+            return ErrorCode.NOT_CONTROLLER if newer else ErrorCode.INVALID_UPDATE_VERSION, None
+        for member, epoch in proposal.isr:
+            broker = self.brokers.get(member)
+            if broker is None or member in self.leaving or 0 <= epoch != broker.epoch:
+                return ErrorCode.INELIGIBLE_REPLICA, None
+        return ErrorCode.NONE, StateWrite(
+            partition, PartitionState(leader, state.leader_epoch, isr, self.sender.epoch), version
+        )
+
+    def isr_written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
+        """A leader's own proposal is in ZooKeeper: it gets an answer, everybody else hears by metadata."""
+        if self._exists(partition):
+            self.states[partition] = StoredState(state, version)
+            self._isr_changed.add(partition)
+
     def reconsider(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
         """Writes for partitions whose state turned out to be another one than was known."""
         return self._decide(partitions)
@@ -144,6 +191,7 @@ class ControllerCore:
         """
         given = [*self._stop_orders(), *self._leadership_orders(), *self._metadata_orders()]
         self._changed.clear()
+        self._isr_changed.clear()
         self._started.clear()
         self._stopping.clear()
         self._brokers_changed = False
@@ -189,10 +237,11 @@ class ControllerCore:
                 )
 
     def _metadata_orders(self) -> Iterable[Order]:
-        if not (self._changed or self._started or self._stopping or self._brokers_changed):
+        news = self._changed | self._isr_changed
+        if not (news or self._started or self._stopping or self._brokers_changed):
             return
         changed = orders.metadata_of_deleted(self._stopping)
-        changed += orders.metadata_topics(sorted(self._changed), self.topics, self.states, self.brokers)
+        changed += orders.metadata_topics(sorted(news), self.topics, self.states, self.brokers)
         everything = self._told() if self._started else []
         complete = orders.metadata_topics(everything, self.topics, self.states, self.brokers)
         living = orders.live_brokers(self.brokers[number] for number in sorted(self.brokers))
@@ -236,6 +285,7 @@ class ControllerCore:
         for partition in self._partitions_of(name):
             self.states.pop(partition, None)
             self._changed.discard(partition)
+            self._isr_changed.discard(partition)
         del self.topics[name]
         self.deleting.discard(name)
 

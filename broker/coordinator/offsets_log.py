@@ -100,24 +100,9 @@ class OffsetsLog:
 
     async def wait_safe(self, last_offset: int) -> None:
         """Wait until `is_safe`. Raises `KafkaError` if leadership or the time ends first."""
-        changed = asyncio.Event()
-
-        def watcher(_size: int) -> None:
-            changed.set()
-
-        self._partition.watch(watcher)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                while not self.is_safe(last_offset):
-                    self._check_leader()
-                    changed.clear()
-                    await changed.wait()
-        except TimeoutError:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, f"{self}: offset {last_offset} is not replicated in time"
-            ) from None
-        finally:
-            self._partition.unwatch(watcher)
+        code = await self._partition.wait_acknowledged(last_offset, self._leader_epoch, self._timeout_s)
+        if code != ErrorCode.NONE:
+            raise KafkaError(code, f"{self}: offset {last_offset} is not replicated in time")
 
     def _check_leader(self) -> None:
         self._partition.check_leader(self._leader_epoch)

@@ -1,17 +1,21 @@
 """One replica of one partition on this broker: who leads it, up to where it is readable, who waits for it.
 
 Owns leadership as told by the controller (leader, leader epoch, ISR) and the rules that follow from it: only
-the leader appends (I3), readers see up to the high watermark, acks=all needs `min.insync.replicas`. With
-this broker as the only member of the ISR the high watermark is the log's end. Storage is `broker.log`;
-nothing here knows requests or connections. (Kafka: `kafka.cluster.Partition`.)
+the leader appends (I3), readers see up to the high watermark, acks=all needs `min.insync.replicas` before
+the append and before the answer. Which replicas are in sync is `in_sync`'s to say; with this broker as the
+only one the high watermark is the log's end. Storage is `broker.log`; nothing here knows requests or
+connections. (Kafka: `kafka.cluster.Partition`.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from broker.log import Origin
+from broker.replication.in_sync import InSyncReplicas
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 
@@ -21,14 +25,20 @@ if TYPE_CHECKING:
 NO_LEADER = -1
 # Called with the number of bytes that became readable; 0 says that leadership changed: look again.
 Watcher = Callable[[int], None]
+# The high watermark has moved over appends of which nobody has kept the sizes: enough for any reader to look.
+_UNKNOWN_SIZE = 1 << 40
+
+
+# Where a leader's proposal for another ISR goes; the controller's answer comes to `Partition.settle_isr`.
+Proposer = Callable[["Partition"], None]
 
 
 class Partition:
     """A hosted replica. `leader` is -1 before the controller has spoken and after the replica was stopped."""
 
     __slots__ = (
-        "_alone", "_watchers", "index", "isr", "leader", "leader_epoch", "local_id", "log", "partition_epoch",
-        "replicas", "topic", "topic_id",
+        "_alone", "_end_watchers", "_unacknowledged", "_watchers", "in_sync", "index", "leader",
+        "leader_epoch", "local_id", "log", "partition_epoch", "proposer", "replicas", "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, index: int, local_id: int, log: Log) -> None:
@@ -40,10 +50,13 @@ class Partition:
         self.leader = NO_LEADER
         self.leader_epoch = -1
         self.partition_epoch = -1
-        self.isr: tuple[int, ...] = ()
         self.replicas: tuple[int, ...] = ()
-        self._alone = False  # this broker is the whole ISR
+        self.in_sync = InSyncReplicas(local_id)
+        self.proposer: Proposer | None = None
+        self._alone = False  # this broker is the whole ISR, and nobody is about to join
         self._watchers: dict[Watcher, None] = {}
+        self._end_watchers: dict[Watcher, None] = {}
+        self._unacknowledged: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
 
     def __repr__(self) -> str:
         return f"Partition({self}, leader={self.leader}, epoch={self.leader_epoch})"
@@ -60,23 +73,55 @@ class Partition:
         return self.leader == self.local_id
 
     @property
+    def isr(self) -> tuple[int, ...]:
+        """As the controller last told or stored it."""
+        return self.in_sync.members
+
+    @property
     def high_watermark(self) -> int:
         return self.log.high_watermark
 
     # -- leadership
 
-    def lead(self, leader: int, leader_epoch: int, isr: tuple[int, ...], replicas: tuple[int, ...]) -> bool:
+    def lead(
+        self,
+        leader: int,
+        leader_epoch: int,
+        isr: Sequence[int],
+        replicas: Sequence[int],
+        partition_epoch: int = 0,
+        now: float = 0.0,
+    ) -> bool:
         """Take the controller's word; the caller has fenced old epochs. True if leading began or ended."""
         was_leader, old_epoch = self.is_leader, self.leader_epoch
-        self.leader, self.leader_epoch, self.isr, self.replicas = leader, leader_epoch, isr, replicas
-        self._alone = isr == (self.local_id,)
+        self.leader, self.leader_epoch, self.replicas = leader, leader_epoch, tuple(replicas)
+        self.partition_epoch = partition_epoch
+        new_term = leader_epoch != old_epoch
         if self.is_leader:
-            if leader_epoch != old_epoch:
+            if new_term or not was_leader:
                 self.log.assign_epoch(leader_epoch)
-            if self._alone:
-                self.log.high_watermark = self.log.end_offset
+                self.in_sync.begin(isr, partition_epoch, replicas, self.log.end_offset, now)
+            else:
+                self.in_sync.update(isr, partition_epoch, replicas, now)
+        else:
+            self.in_sync.settle(isr, partition_epoch)
+        self._isr_changed()
+        if not (self.is_leader and was_leader and leader_epoch - old_epoch <= 1):
+            self._give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # somebody else may have led in between
         self.wake(0)
-        return was_leader != self.is_leader or (self.is_leader and leader_epoch != old_epoch)
+        return was_leader != self.is_leader or (self.is_leader and new_term)
+
+    def _isr_changed(self) -> None:
+        self._alone = self.is_leader and self.in_sync.maximal == {self.local_id}
+        if self.is_leader:
+            self._advance()
+
+    def stop_leading(self) -> None:
+        """No replica here any more: whoever waits looks again and finds it gone."""
+        self.leader = NO_LEADER
+        self._alone = False
+        self._give_up(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.wake(0)
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """Raise unless this broker leads, in the epoch that the client knows (-1: not said), KIP-320."""
@@ -105,30 +150,164 @@ class Partition:
         if self.leader != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: leader is broker {self.leader}")
         log = self.log
-        if all_replicas and len(self.isr) < log.config.min_insync_replicas:
+        if all_replicas and len(self.in_sync.members) < log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self}: {len(self.isr)} in sync, min.insync.replicas is {log.config.min_insync_replicas}",
+                f"{self}: {len(self.in_sync.members)} in sync,"
+                f" min.insync.replicas is {log.config.min_insync_replicas}",
             )
         result = log.append(batches, self.leader_epoch, origin)
         if self._alone:
             log.high_watermark = log.end_offset
-            if self._watchers:
+            if self._watchers or self._end_watchers:
                 self.wake(len(batches))
+        elif self._end_watchers:
+            self._wake_followers(len(batches))
         return result
+
+    def append_copies(self, batches: memoryview) -> None:
+        """Append what the leader sent to this follower. Raises `broker.log.AppendRefused`."""
+        self.log.append(batches, self.leader_epoch, Origin.REPLICATION)
+
+    def follow_high_watermark(self, leaders: int) -> None:
+        """What the leader says is readable, of what is here."""
+        log = self.log
+        before = log.high_watermark
+        log.high_watermark = leaders
+        if self._watchers and log.high_watermark > before:
+            self.wake(_UNKNOWN_SIZE)
+
+    # -- followers
+
+    def followed(
+        self, replica: int, offset: int, start_offset: int, now: float, broker_epoch: int = -1
+    ) -> None:
+        """A follower has everything below `offset`. Raises KafkaError if that broker holds no replica."""
+        in_sync = self.in_sync
+        if not in_sync.fetched(replica, offset, start_offset, self.log.end_offset, now):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: broker {replica} is not one of {self.replicas}"
+            )
+        in_sync.followers[replica].broker_epoch = broker_epoch
+        if replica in in_sync.maximal:
+            if offset > self.log.high_watermark:
+                self._advance()
+        elif in_sync.proposed is None and in_sync.may_join(replica, self.log.high_watermark):
+            in_sync.propose_joining(replica)
+            self._isr_changed()
+            self._propose()
+
+    def shrink(self, now: float, max_lag_s: float) -> None:
+        """Propose an ISR without those that have been behind for too long."""
+        in_sync = self.in_sync
+        if not self.is_leader or in_sync.proposed is not None:
+            return
+        lagging = in_sync.lagging(self.log.end_offset, now, max_lag_s)
+        if lagging:
+            in_sync.propose_leaving(lagging)
+            self._propose()
+
+    def _propose(self) -> None:
+        if self.proposer is not None:
+            self.proposer(self)
+
+    def settle_isr(self, isr: Sequence[int], partition_epoch: int) -> None:
+        """The controller has stored this ISR, of the present leader epoch, or knows of a newer one."""
+        if partition_epoch >= self.partition_epoch:
+            self.partition_epoch = partition_epoch
+            self.in_sync.settle(isr, partition_epoch)
+            self._isr_changed()
+
+    def _advance(self) -> None:
+        """Move the high watermark to what every in-sync replica has, and tell those who wait for it."""
+        log = self.log
+        before = log.high_watermark
+        reached = self.in_sync.high_watermark(log.end_offset)
+        if reached <= before:
+            return
+        log.high_watermark = reached
+        waiting = self._unacknowledged
+        if waiting and waiting[0][0] < reached:
+            code = self._acknowledgement()
+            while waiting and waiting[0][0] < reached:
+                answer = waiting.popleft()[1]
+                if not answer.done():
+                    answer.set_result(code)
+        if self._watchers:
+            self.wake(_UNKNOWN_SIZE)
+
+    # -- acknowledgement
 
     def acknowledged(self, last_offset: int) -> bool:
         """Whether every in-sync replica has the record at `last_offset` (acks=all)."""
         return self.log.high_watermark > last_offset
 
+    async def wait_acknowledged(self, last_offset: int, leader_epoch: int, timeout_s: float) -> ErrorCode:
+        """Wait until every in-sync replica has what this leader appended up to `last_offset` (I3).
+
+        `leader_epoch` is that of the append. NONE; NOT_ENOUGH_REPLICAS_AFTER_APPEND when fewer than
+        `min.insync.replicas` have it; NOT_LEADER_OR_FOLLOWER when another term has begun;
+        REQUEST_TIMED_OUT.
+        """
+        if not self.is_leader or self.leader_epoch != leader_epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.acknowledged(last_offset):
+            return self._acknowledgement()
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        waiting = self._unacknowledged
+        if waiting and waiting[-1][0] > last_offset:  # a retry of what an earlier request appended
+            self._unacknowledged = deque(
+                sorted([*waiting, (last_offset, answer)], key=lambda waits: waits[0])
+            )
+        else:
+            waiting.append((last_offset, answer))
+        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), _time_out, answer)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            waiting = self._unacknowledged
+            while waiting and waiting[0][1].done():
+                waiting.popleft()
+
+    def _acknowledgement(self) -> ErrorCode:
+        if len(self.in_sync.maximal) < self.log.config.min_insync_replicas:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    def _give_up(self, code: ErrorCode) -> None:
+        waiting, self._unacknowledged = self._unacknowledged, deque()
+        for _, answer in waiting:
+            if not answer.done():
+                answer.set_result(code)
+
     # -- waiting
 
     def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` when more becomes readable, or leadership changes."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
 
+    def watch_end(self, watcher: Watcher) -> None:
+        """Call `watcher` when more is appended, readable or not, or leadership changes: for followers."""
+        self._end_watchers[watcher] = None
+
+    def unwatch_end(self, watcher: Watcher) -> None:
+        self._end_watchers.pop(watcher, None)
+
     def wake(self, size: int) -> None:
         for watcher in list(self._watchers):
             watcher(size)
+        if self._end_watchers and (self._alone or size == 0):
+            self._wake_followers(size)
+
+    def _wake_followers(self, size: int) -> None:
+        for watcher in list(self._end_watchers):
+            watcher(size)
+
+
+def _time_out(answer: asyncio.Future[ErrorCode]) -> None:
+    if not answer.done():
+        answer.set_result(ErrorCode.REQUEST_TIMED_OUT)

@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.log.errors import LogError, StorageFailed
-from broker.replication.partition import NO_LEADER, Partition
+from broker.replication.partition import Partition, Proposer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr_request import (
     LeaderAndIsrPartitionState,
@@ -47,6 +47,22 @@ _FULL = 2
 LeadershipCallback = Callable[[Partition, bool], None]
 
 
+class Leader(NamedTuple):
+    """Where a follower fetches from."""
+
+    broker_id: int
+    host: str
+    port: int
+
+
+class Fetchers(Protocol):
+    """What copies partitions from their leaders (`fetchers.ReplicaFetchers`)."""
+
+    def follow(self, partition: Partition, leader: Leader) -> None: ...
+
+    def unfollow(self, partition: Partition) -> None: ...
+
+
 class ReplicaManager:
     """`topic_config` gives the log settings of a topic; `knows` says whether a partition exists at all."""
 
@@ -70,6 +86,11 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._topics: dict[bytes, tuple[str, set[int]]] = {}  # topic id -> name, hosted partitions
         self._callbacks: list[LeadershipCallback] = []
+        self._addresses: dict[int, Leader] = {}  # of leaders, as the controller last named them
+        self.fetchers: Fetchers | None = None
+        """Copies what others lead; without it followers stand still."""
+        self.proposer: Proposer | None = None
+        """Tells the controller of other in-sync replicas; without it the ISR stays."""
         logs.on_offline(self._take_offline)
 
     def on_leadership_change(self, callback: LeadershipCallback) -> None:
@@ -142,6 +163,8 @@ class ReplicaManager:
             self._log_stale(request.controller_id, request.controller_epoch)
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
+        for live in request.live_leaders:
+            self._addresses[live.broker_id] = Leader(live.broker_id, live.host_name, live.port)
         response = LeaderAndIsrResponse()
         for topic_id, topic, states in _states_by_topic(request):
             errors = [
@@ -178,11 +201,34 @@ class ReplicaManager:
             and state.partition_epoch <= partition.partition_epoch
         ):
             return ErrorCode.NONE  # a new controller repeats what is already so
-        changed = partition.lead(state.leader, state.leader_epoch, tuple(state.isr), tuple(state.replicas))
-        partition.partition_epoch = state.partition_epoch
+        changed = partition.lead(
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            state.replicas,
+            state.partition_epoch,
+            self._clock.monotonic(),
+        )
+        self._copy(partition)
         if changed:
             self._announce(partition)
         return ErrorCode.NONE
+
+    def _copy(self, partition: Partition) -> None:
+        """Follow the partition's leader, or follow nobody."""
+        if self.fetchers is None:
+            return
+        leader = self._addresses.get(partition.leader)
+        if partition.is_leader or leader is None:
+            self.fetchers.unfollow(partition)
+        else:
+            self.fetchers.follow(partition, leader)
+
+    def shrink(self, max_lag_s: float) -> None:
+        """Propose to take followers that have fallen behind out of their ISR (`replica.lag.time.max.ms`)."""
+        now = self._clock.monotonic()
+        for partition in self._partitions.values():
+            partition.shrink(now, max_lag_s)
 
     def _host(
         self, topic_id: bytes, topic: str, state: LeaderAndIsrPartitionState, *, is_new: bool
@@ -201,6 +247,7 @@ class ReplicaManager:
         log = self._logs.get_or_create(TopicPartition(*key), topic_id, config, is_new=is_new)
         if partition is None:
             partition = Partition(topic, topic_id, state.partition_index, self.broker_id, log)
+            partition.proposer = self.proposer
             self._partitions[key] = partition
         partition.topic_id = topic_id
         if topic_id != ZERO_UUID:
@@ -248,8 +295,9 @@ class ReplicaManager:
         if not hosted:
             self._topics.pop(partition.topic_id, None)
         was_leader = partition.is_leader
-        partition.leader = NO_LEADER
-        partition.wake(0)
+        partition.stop_leading()
+        if self.fetchers is not None:
+            self.fetchers.unfollow(partition)
         if was_leader:
             self._announce(partition)
 

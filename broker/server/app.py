@@ -38,6 +38,7 @@ from broker.server.metrics import BrokerMetrics
 from broker.server.metrics_of_parts import add_part_metrics
 from broker.server.periodic import PeriodicTasks
 from broker.server.registry import Registry
+from broker.server.replicating import Replicating
 from broker.server.request_memory import RequestMemory
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Broker:
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
         self._disk_keeper = ThreadPoolExecutor(1, thread_name_prefix="disk-keeper")
         self._periodic = PeriodicTasks()
+        self.replicating = Replicating(config, replicas, metadata)
         self.cleaner = LogCleaner(logs, clock, lambda: topics.configs.in_force)
         add_part_metrics(self)
         add_cleaner_metrics(self.metrics, self.cleaner.statistics)
@@ -108,6 +110,7 @@ class Broker:
         self.groups.start()
         self.transactions.start()
         self._start_periodic()
+        self.replicating.start(self._periodic)
         self.cleaner.start()
         return {endpoint.name: await self._open(endpoint) for endpoint in self.config.endpoints}
 
@@ -119,6 +122,7 @@ class Broker:
         for listener in self.listeners.values():
             await listener.close()
         await self._periodic.stop()
+        await self.replicating.close()
         await self.cleaner.stop()
         await self.transactions.close()
         await self.groups.close()

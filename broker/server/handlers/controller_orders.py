@@ -83,6 +83,7 @@ async def _lead_in_slices(broker: Broker, request: LeaderAndIsrRequest) -> Leade
                 controller_epoch=request.controller_epoch,
                 type=request.type,
                 topic_states=topics,
+                live_leaders=request.live_leaders,
             )
         )
         if done.error_code:

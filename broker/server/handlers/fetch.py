@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from broker.log import CorruptLog, Log, LogError, LogSlice, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.region import Located, locate
 from broker.replication import Partition
+from broker.replication.partition import Watcher
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.fetch_sessions import (
@@ -70,8 +71,8 @@ class _Cold(NamedTuple):
 
 
 # A pass yields each read that has to go to the disk, and None when others should have their turn.
-_Need = _Cold | None
-_Pass = Generator[_Need, LogSlice | None, None]
+Need = _Cold | None
+_Pass = Generator[Need, LogSlice | None, None]
 # Their order in an answer, after everything else.
 _NOT_KNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
 _ENDED: Any = object()
@@ -115,7 +116,7 @@ def fetch(
     request: FetchRequest, context: RequestContext
 ) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
     try:
-        job = _Fetch(request, context)
+        job = _job(request, context)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     reading = job.read_all()
@@ -127,7 +128,21 @@ def fetch(
     return job.wait()
 
 
-class _Fetch:
+def _job(request: FetchRequest, context: RequestContext) -> ClientFetch:
+    """Raises KafkaError when the request's session is not what it thinks."""
+    if replica_of(request) < 0:
+        return ClientFetch(request, context)
+    from broker.server.handlers.follower_fetch import FollowerFetch  # builds on this module
+
+    return FollowerFetch(request, context)
+
+
+def replica_of(request: FetchRequest) -> int:
+    """Broker id of the follower that asks, -1 for a client."""
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+
+class ClientFetch:
     """One request: what to read from where, and the answer under construction."""
 
     __slots__ = (
@@ -146,8 +161,7 @@ class _Fetch:
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._deadline = context.received_at + request.max_wait_ms / 1000
-        replica = request.replica_id if request.replica_state is None else request.replica_state.replica_id
-        self._privileged = replica >= 0
+        self._privileged = replica_of(request) >= 0
         self._failed = False
         self._size = 0
         self._leaders: list[tuple[Partition, int, int]] = []  # readable end, bytes read
@@ -265,7 +279,7 @@ class _Fetch:
         self._leaders.append((partition, limit, 0))
         return True
 
-    def _look_at(self, wanted: Wanted) -> Generator[_Need, LogSlice | None, PartitionData]:
+    def _look_at(self, wanted: Wanted) -> Generator[Need, LogSlice | None, PartitionData]:
         index = wanted.asked.partition
         name = wanted.topic
         wanted.partition = None
@@ -286,11 +300,11 @@ class _Fetch:
         except (CorruptLog, StorageFailed) as error:
             return self._refusal(name, index, self._broker.damage.code(str(partition), error))
 
-    def _read(self, partition: Partition, wanted: Wanted) -> Generator[_Need, LogSlice | None, PartitionData]:
+    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, LogSlice | None, PartitionData]:
         log, asked = partition.log, wanted.asked
         high_watermark = log.high_watermark
         stable = log.last_stable_offset
-        limit = stable if self._committed else high_watermark
+        limit = self._limit(log)
         max_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size))
         offset, min_one = asked.fetch_offset, self._size == 0
         found: LogSlice | Located | None
@@ -342,7 +356,7 @@ class _Fetch:
 
     # -- waiting
 
-    async def go_on(self, reading: _Pass, need: _Need) -> FetchResponse:
+    async def go_on(self, reading: _Pass, need: Need) -> FetchResponse:
         """Finish a pass that met uncached data or much work, then wait if that was not enough."""
         await self._finish_pass(reading, need)
         return self.answer() if self.satisfied else await self.wait()
@@ -357,9 +371,9 @@ class _Fetch:
                 await self._finish_pass(reading, need)
         return self.answer()
 
-    async def _finish_pass(self, reading: _Pass, need: _Need) -> None:
+    async def _finish_pass(self, reading: _Pass, need: Need) -> None:
         loop = asyncio.get_running_loop()
-        go_on: Callable[[], _Need]
+        go_on: Callable[[], Need]
         while need is not _ENDED:
             try:
                 if need is None:
@@ -390,7 +404,7 @@ class _Fetch:
 
         watched = [partition for partition, _, _ in self._leaders]
         for partition in watched:
-            partition.watch(watcher)
+            self._watch(partition, watcher)
         timer = loop.call_later(max(0.0, self._deadline - self._broker.clock.monotonic()), watcher, missing)
         try:
             if not self._moved():
@@ -398,13 +412,21 @@ class _Fetch:
         finally:
             timer.cancel()
             for partition in watched:
-                partition.unwatch(watcher)
+                self._unwatch(partition, watcher)
+
+    def _watch(self, partition: Partition, watcher: Watcher) -> None:
+        partition.watch(watcher)
+
+    def _unwatch(self, partition: Partition, watcher: Watcher) -> None:
+        partition.unwatch(watcher)
+
+    def _limit(self, log: Log) -> int:
+        """Where reading ends for this reader."""
+        return log.last_stable_offset if self._committed else log.high_watermark
 
     def _moved(self) -> bool:
         """Whether something changed between the pass and the start of watching."""
         return any(
-            not partition.is_leader
-            or limit
-            != (partition.log.last_stable_offset if self._committed else partition.log.high_watermark)
+            not partition.is_leader or limit != self._limit(partition.log)
             for partition, limit, _ in self._leaders
         )

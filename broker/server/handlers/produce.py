@@ -230,7 +230,7 @@ class _Produce:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
         for partition, epoch, last_offset, answer in self.unreplicated:
-            code = await _replicated(partition, epoch, last_offset, deadline - loop.time())
+            code = await partition.wait_acknowledged(last_offset, epoch, deadline - loop.time())
             if code != ErrorCode.NONE:
                 answer.error_code = code
                 answer.base_offset = -1
@@ -251,22 +251,3 @@ def _first_batch(batch: memoryview, length: int, magic: int) -> memoryview:
             ErrorCode.INVALID_RECORD, "a produce request holds exactly one whole record batch per partition"
         )
     return batch[:size]  # what follows is too short to be anything
-
-
-async def _replicated(partition: Partition, epoch: int, last_offset: int, timeout_s: float) -> ErrorCode:
-    changed = asyncio.Event()
-    watcher = lambda size: changed.set()  # noqa: E731
-    partition.watch(watcher)
-    try:
-        async with asyncio.timeout(max(0.0, timeout_s)):
-            while True:
-                changed.clear()
-                if not partition.is_leader or partition.leader_epoch != epoch:
-                    return ErrorCode.NOT_LEADER_OR_FOLLOWER
-                if partition.acknowledged(last_offset):
-                    return ErrorCode.NONE
-                await changed.wait()
-    except TimeoutError:
-        return ErrorCode.REQUEST_TIMED_OUT
-    finally:
-        partition.unwatch(watcher)

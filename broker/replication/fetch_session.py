@@ -1,0 +1,83 @@
+"""A follower's side of an incremental fetch session (KIP-227): what the leader was told, and what to tell
+next.
+
+Pure. With thousands of partitions most stand still between two fetches; a session names only those that
+moved, came or went. (Kafka: `FetchSessionHandler`.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from protocol.messages.fetch_request import FetchPartition, FetchTopic, ForgottenTopic
+
+_INITIAL_EPOCH = 0
+_NO_SESSION = 0
+_LAST_EPOCH = 0x7FFF_FFFF
+
+Key = tuple[bytes, int]
+"""Topic id and partition."""
+
+
+class Position(NamedTuple):
+    """Where a follower stands in a partition, as its fetches say it."""
+
+    offset: int
+    leader_epoch: int
+    last_epoch: int
+    """Epoch of the last batch that it has: the leader answers with where that epoch ended there (KIP-595)."""
+    start_offset: int
+
+
+class FetchSession:
+    """One session at one leader. After `reset` the next request is a full one, which begins another."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.session_id = _NO_SESSION
+        self.epoch = _INITIAL_EPOCH
+        self._told: dict[Key, Position] = {}
+
+    def reset(self) -> None:
+        self.session_id, self.epoch = _NO_SESSION, _INITIAL_EPOCH
+        self._told = {}
+
+    def next(self, wanted: Mapping[Key, Position]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What to put into the next request, so that the leader serves exactly `wanted`."""
+        told = self._told
+        if self.epoch == _INITIAL_EPOCH:
+            changed, gone = dict(wanted), []
+        else:
+            changed = {key: position for key, position in wanted.items() if told.get(key) != position}
+            gone = [key for key in told if key not in wanted]
+        self._told = dict(wanted)
+        by_topic: dict[bytes, list[FetchPartition]] = defaultdict(list)
+        for (topic_id, index), position in changed.items():
+            by_topic[topic_id].append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.offset,
+                    last_fetched_epoch=position.last_epoch,
+                    log_start_offset=position.start_offset,
+                    partition_max_bytes=self._max_bytes,
+                )
+            )
+        forgotten: dict[bytes, list[int]] = defaultdict(list)
+        for topic_id, index in gone:
+            forgotten[topic_id].append(index)
+        return (
+            [FetchTopic(topic_id=topic_id, partitions=parts) for topic_id, parts in by_topic.items()],
+            [ForgottenTopic(topic_id=topic_id, partitions=each) for topic_id, each in forgotten.items()],
+        )
+
+    def answered(self, session_id: int) -> None:
+        """The leader has taken the request."""
+        if self.epoch == _INITIAL_EPOCH:
+            self.session_id = session_id
+            if session_id == _NO_SESSION:  # it has no room for one: the next request is full again
+                self._told = {}
+                return
+        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1

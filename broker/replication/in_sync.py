@@ -1,0 +1,144 @@
+"""What the leader of a partition knows of its followers, and the rules about the in-sync replicas.
+
+Pure state: positions come in with the clock's time, changes of the ISR come out as proposals. A proposal
+counts at once where it makes the leader more careful and only after the controller has stored it where it
+makes it less so: the high watermark waits for every replica that is, or may already be, in the ISR, so that
+whoever can be elected has every acknowledged record (I1). Must not know logs, sockets or ZooKeeper.
+(Kafka: `Partition.PartitionState`, `Replica`, KIP-497, KIP-903.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+UNKNOWN_OFFSET = -1
+NO_BROKER_EPOCH = -1
+
+
+class Follower:
+    """How far one follower has come, as its fetches tell. Times are seconds of a monotonic clock."""
+
+    __slots__ = (
+        "_fetched_at", "_leader_end", "broker_epoch", "caught_up_at", "end_offset", "replica_id",
+        "start_offset",
+    )  # fmt: skip
+
+    def __init__(self, replica_id: int, caught_up_at: float) -> None:
+        self.replica_id = replica_id
+        self.end_offset = UNKNOWN_OFFSET
+        self.start_offset = UNKNOWN_OFFSET
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.caught_up_at = caught_up_at
+        self._fetched_at = caught_up_at
+        self._leader_end = UNKNOWN_OFFSET
+
+    def fetched(self, offset: int, start_offset: int, leader_end: int, now: float) -> None:
+        """It has asked for `offset`: everything below is in its log.
+
+        It counts as caught up at the time of an earlier fetch when it now has all that was there then.
+        """
+        if offset >= leader_end:
+            self.caught_up_at = max(self.caught_up_at, now)
+        elif offset >= self._leader_end >= 0:
+            self.caught_up_at = max(self.caught_up_at, self._fetched_at)
+        self.end_offset = offset
+        self.start_offset = start_offset
+        self._fetched_at = now
+        self._leader_end = leader_end
+
+    def is_behind(self, leader_end: int, now: float, max_lag_s: float) -> bool:
+        return self.end_offset < leader_end and now - self.caught_up_at > max_lag_s
+
+
+class InSyncReplicas:
+    """One term of one leader. `members` is what the controller has stored, `version` its partition epoch."""
+
+    __slots__ = ("_epoch_start", "_local_id", "followers", "maximal", "members", "proposed", "version")
+
+    def __init__(self, local_id: int) -> None:
+        self._local_id = local_id
+        self._epoch_start = 0
+        self.followers: dict[int, Follower] = {}
+        self.members: tuple[int, ...] = ()
+        self.maximal: frozenset[int] = frozenset()
+        """Every replica that is in the ISR or that a proposal on its way would put there."""
+        self.proposed: tuple[int, ...] | None = None
+        self.version = -1
+
+    def begin(
+        self, members: Iterable[int], version: int, replicas: Iterable[int], epoch_start: int, now: float
+    ) -> None:
+        """A term of leadership begins with the log's end at `epoch_start`; nothing is known of followers."""
+        self._epoch_start = epoch_start
+        self.followers = {}
+        self._assign(replicas, now)
+        self.settle(members, version)
+
+    def update(self, members: Iterable[int], version: int, replicas: Iterable[int], now: float) -> None:
+        """The same term, as the controller now has it."""
+        self._assign(replicas, now)
+        self.settle(members, version)
+
+    def _assign(self, replicas: Iterable[int], now: float) -> None:
+        known = self.followers
+        self.followers = {
+            replica: known.get(replica) or Follower(replica, now)
+            for replica in replicas
+            if replica != self._local_id
+        }
+
+    def settle(self, members: Iterable[int], version: int) -> None:
+        """What the controller has stored; a proposal that was on its way is over."""
+        self.members = tuple(members)
+        self.version = version
+        self.proposed = None
+        self.maximal = frozenset(self.members)
+
+    # -- positions
+
+    def fetched(self, replica: int, offset: int, start_offset: int, leader_end: int, now: float) -> bool:
+        """A follower's fetch; False when that broker holds no replica."""
+        follower = self.followers.get(replica)
+        if follower is None:
+            return False
+        follower.fetched(offset, start_offset, leader_end, now)
+        return True
+
+    def high_watermark(self, leader_end: int) -> int:
+        """Largest offset below which every replica that may be elected has everything."""
+        end = leader_end
+        for replica in self.maximal:
+            follower = self.followers.get(replica)
+            if follower is not None and follower.end_offset < end:
+                end = follower.end_offset
+        return end
+
+    def lagging(self, leader_end: int, now: float, max_lag_s: float) -> list[int]:
+        """Members of the ISR that have been behind for too long (`replica.lag.time.max.ms`)."""
+        return [
+            member
+            for member in self.members
+            if (follower := self.followers.get(member)) is not None
+            and follower.is_behind(leader_end, now, max_lag_s)
+        ]
+
+    def may_join(self, replica: int, high_watermark: int) -> bool:
+        """Whether a follower outside the ISR has caught up: with what is acknowledged, and in this term."""
+        follower = self.followers.get(replica)
+        return (
+            follower is not None
+            and replica not in self.maximal
+            and follower.end_offset >= high_watermark
+            and follower.end_offset >= self._epoch_start
+        )
+
+    # -- proposals
+
+    def propose_joining(self, replica: int) -> None:
+        """One more member: from now on the high watermark waits for it."""
+        self.proposed = (*self.members, replica)
+        self.maximal = frozenset(self.proposed)
+
+    def propose_leaving(self, replicas: Collection[int]) -> None:
+        """Fewer members: until that is stored the high watermark waits for them all the same."""
+        self.proposed = tuple(member for member in self.members if member not in replicas)

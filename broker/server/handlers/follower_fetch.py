@@ -1,0 +1,88 @@
+"""Fetch by the brokers that follow: up to the log's end, and each request tells how far that broker is.
+
+- A follower's fetch offset is its log's end: it moves the high watermark, lets acks=all be answered, and may
+  propose the follower for the ISR, before anything is read for it. A partition of a session that did not move
+  is told all the same: the follower has looked at it.
+- `last_fetched_epoch` is compared with this leader's epochs: where both differ the answer is a
+  `diverging_epoch` and no records (KIP-595).
+- Only replicas of the partition may fetch so; anything else is NOT_LEADER_OR_FOLLOWER.
+(Kafka: `ReplicaManager.readFromLog` for followers, `Partition.updateFollowerFetchState`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from broker.log import Log, LogSlice
+from broker.replication import Partition
+from broker.replication.partition import Watcher
+from broker.server.context import RequestContext
+from broker.server.fetch_sessions import Wanted
+from broker.server.handlers.fetch import ClientFetch, Need
+from protocol.messages.fetch_request import FetchPartition, FetchRequest
+from protocol.messages.fetch_response import EpochEndOffset, PartitionData
+
+_UNKNOWN = -1
+
+
+class FollowerFetch(ClientFetch):
+    __slots__ = ("_broker_epoch", "_now", "_replica", "_told")
+
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        super().__init__(request, context)
+        state = request.replica_state
+        self._replica = request.replica_id if state is None else state.replica_id
+        self._broker_epoch = _UNKNOWN if state is None else state.replica_epoch
+        self._now = context.broker.clock.monotonic()
+        self._told = False  # its positions are news in the first pass only
+
+    def _limit(self, log: Log) -> int:
+        return log.end_offset
+
+    def _watch(self, partition: Partition, watcher: Watcher) -> None:
+        partition.watch_end(watcher)
+
+    def _unwatch(self, partition: Partition, watcher: Watcher) -> None:
+        partition.unwatch_end(watcher)
+
+    def read_all(self) -> Generator[Need, LogSlice | None, None]:
+        yield from super().read_all()
+        self._told = True
+
+    def _is_idle(self, wanted: Wanted) -> bool:
+        partition, asked = wanted.partition, wanted.asked
+        if partition is None or not partition.is_leader or asked.last_fetched_epoch != partition.leader_epoch:
+            return False  # the latter: its log ends in an older term, look whether that is the same here
+        log = partition.log
+        if asked.fetch_offset != log.end_offset or asked.current_leader_epoch != partition.leader_epoch:
+            return False
+        self._follow(partition, asked)
+        if log.high_watermark != wanted.high_watermark or log.start_offset != wanted.log_start_offset:
+            return False
+        self._leaders.append((partition, log.end_offset, 0))
+        return True
+
+    def _follow(self, partition: Partition, asked: FetchPartition) -> None:
+        if not self._told:
+            partition.followed(
+                self._replica, asked.fetch_offset, asked.log_start_offset, self._now, self._broker_epoch
+            )
+
+    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, LogSlice | None, PartitionData]:
+        asked, log = wanted.asked, partition.log
+        if asked.last_fetched_epoch >= 0:
+            epoch, end = log.epoch_end_offset(asked.last_fetched_epoch)
+            if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+                self._size = max(self._size, self._min_bytes)  # answered at once
+                return PartitionData(
+                    partition_index=asked.partition,
+                    high_watermark=log.high_watermark,
+                    last_stable_offset=log.last_stable_offset,
+                    log_start_offset=log.start_offset,
+                    diverging_epoch=EpochEndOffset(epoch=max(epoch, 0), end_offset=max(end, 0)),
+                    aborted_transactions=None,
+                    records=b"",
+                )
+        if log.start_offset <= asked.fetch_offset <= log.end_offset:
+            self._follow(partition, asked)
+        return (yield from super()._read(partition, wanted))

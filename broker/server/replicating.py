@@ -1,0 +1,98 @@
+"""What makes a broker one of several: it copies what others lead, and tells the controller who is in sync.
+
+Ties `broker.replication` to the network: connections to leaders, requests to whoever is the controller, and
+the periodic look for followers that have fallen behind. Must not decide anything itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.config import BrokerConfig
+from broker.control.metadata_cache import MetadataCache
+from broker.replication import ReplicaManager
+from broker.replication.fetchers import FetcherSettings, ReplicaFetchers
+from broker.replication.isr_updates import IsrUpdates
+from protocol.client import Connection
+from protocol.client.errors import ConnectError
+from protocol.messages.alter_partition_request import AlterPartitionRequest
+from protocol.messages.alter_partition_response import AlterPartitionResponse
+
+if TYPE_CHECKING:
+    from broker.replication.replicas import Leader
+    from broker.server.periodic import PeriodicTasks
+
+
+class Replicating:
+    """Set up before the first order of a controller arrives, closed after the last listener."""
+
+    def __init__(self, config: BrokerConfig, replicas: ReplicaManager, metadata: MetadataCache) -> None:
+        self._config = config
+        self._replicas = replicas
+        self._metadata = metadata
+        self._to_controller: tuple[int, Connection] | None = None
+        self.isr_updates = IsrUpdates(replicas.broker_id, self._broker_epoch, self._ask_controller)
+        self.fetchers = ReplicaFetchers(
+            FetcherSettings(
+                broker_id=replicas.broker_id,
+                max_wait_ms=config.replica_fetch_wait_max_ms,
+                min_bytes=config.replica_fetch_min_bytes,
+                max_bytes=config.replica_fetch_max_bytes,
+                response_max_bytes=config.replica_fetch_response_max_bytes,
+                backoff_s=config.replica_fetch_backoff_ms / 1000,
+                timeout_s=config.replica_socket_timeout_ms / 1000,
+            ),
+            self._connect,
+            broker_epoch=self._broker_epoch,
+        )
+        replicas.fetchers = self.fetchers
+        replicas.proposer = self.isr_updates.propose
+
+    def start(self, periodic: PeriodicTasks) -> None:
+        self.isr_updates.start()
+        max_lag_s = self._config.replica_lag_time_max_ms / 1000
+        periodic.every(max_lag_s / 2, "ISR shrinking", lambda: self._shrink(max_lag_s))
+
+    async def close(self) -> None:
+        await self.isr_updates.close()
+        await self.fetchers.close()
+        await self._hang_up()
+
+    async def _shrink(self, max_lag_s: float) -> None:
+        self._replicas.shrink(max_lag_s)
+
+    def _broker_epoch(self) -> int:
+        return self._metadata.broker_epoch
+
+    async def _connect(self, leader: Leader) -> Connection:
+        return await Connection.open(
+            leader.host,
+            leader.port,
+            client_id=f"broker-{self._replicas.broker_id}-fetcher",
+            timeout_s=self._config.replica_socket_timeout_ms / 1000,
+        )
+
+    async def _ask_controller(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        controller = self._metadata.controller_id
+        if self._to_controller is None or self._to_controller[0] != controller:
+            await self._hang_up()
+            address = self._metadata.endpoint(controller, self._config.inter_broker_listener)
+            if address is None:
+                raise ConnectError("no controller is known")
+            connection = await Connection.open(
+                address.host,
+                address.port,
+                client_id=f"broker-{self._replicas.broker_id}-isr",
+                timeout_s=self._config.controller_socket_timeout_ms / 1000,
+            )
+            self._to_controller = (controller, connection)
+        try:
+            return await self._to_controller[1].send(request)
+        except BaseException:
+            await self._hang_up()
+            raise
+
+    async def _hang_up(self) -> None:
+        connected, self._to_controller = self._to_controller, None
+        if connected is not None:
+            await connected[1].close()

@@ -1,0 +1,155 @@
+"""Three real brokers and replicated topics: copies, high watermarks, in-sync replicas, and killed leaders."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.broker import BrokerProcess, Cluster
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.cluster
+Make = Callable[[int], Cluster]
+QUICK = {"replica.lag.time.max.ms": "2000", "replica.fetch.backoff.ms": "100"}
+
+
+@pytest.fixture
+def three(cluster: Make) -> Iterator[Cluster]:
+    made = cluster(0)
+    for number in (1, 2, 3):
+        made.add(number, rack=f"r{number}", settings=QUICK)
+    yield made.start()
+
+
+def admin(cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+
+def create(cluster: Cluster, topic: str, partitions: int = 1, **config: str) -> None:
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    new = NewTopic(topic, partitions, 3, config=settings)
+    client = admin(cluster)
+    for future in client.create_topics([new]).values():
+        future.result(30)
+
+
+def isr(cluster: Cluster, topic: str, partition: int = 0) -> tuple[int, list[int]]:
+    known = admin(cluster).list_topics(topic, timeout=10).topics[topic].partitions[partition]
+    return known.leader, sorted(known.isrs)
+
+
+def sizes(cluster: Cluster, topic: str) -> dict[int, int]:
+    """Bytes of the first segment of partition 0 at each broker."""
+    found = {}
+    for number, broker in cluster.brokers.items():
+        path: Path = broker.directory / "data" / "log" / f"{topic}-0" / "00000000000000000000.log"
+        found[number] = path.stat().st_size if path.exists() else -1
+    return found
+
+
+def produce(cluster: Cluster, topic: str, count: int, tag: str, **config: object) -> list[bytes]:
+    """Values that were acknowledged by all in-sync replicas."""
+    done: list[bytes] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            value = message.value()
+            assert value is not None
+            done.append(bytes(value))
+
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 1, **config}  # type: ignore[dict-item]
+    )
+    for number in range(count):
+        producer.produce(topic, f"{tag}-{number}".encode(), on_delivery=delivered)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return done
+
+
+def consume(cluster: Cluster, topic: str, count: int, timeout_s: float = 30.0) -> list[bytes]:
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    deadline = time.monotonic() + timeout_s
+    while len(found) < count and time.monotonic() < deadline:
+        for message in consumer.consume(500, 0.5):
+            assert message.error() is None, message.error()
+            found.append(bytes(message.value() or b""))
+    consumer.close()
+    return found
+
+
+def broker_of(cluster: Cluster, number: int) -> BrokerProcess:
+    return cluster.brokers[number]
+
+
+def test_followers_copy_and_join_the_isr(three: Cluster) -> None:
+    create(three, "t", min_insync_replicas="2")
+    wait_until(lambda: isr(three, "t")[1] == [1, 2, 3], "all in sync")
+    values = produce(three, "t", 1000, "a")
+    assert len(values) == 1000
+    assert consume(three, "t", 1000) == values
+    wait_until(lambda: len(set(sizes(three, "t").values())) == 1, "the same bytes")
+    files = [
+        (broker.directory / "data" / "log" / "t-0" / "00000000000000000000.log").read_bytes()
+        for broker in three.brokers.values()
+    ]
+    assert files[0] == files[1] == files[2]
+
+
+def test_a_killed_leader_loses_nothing_that_was_acknowledged(three: Cluster) -> None:
+    create(three, "t", min_insync_replicas="2")
+    wait_until(lambda: isr(three, "t")[1] == [1, 2, 3], "all in sync")
+    acknowledged: list[bytes] = []
+    stop = threading.Event()
+
+    def load() -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                acknowledged.append(bytes(message.value() or b""))
+
+        producer = Producer(
+            {
+                "bootstrap.servers": ",".join(each.bootstrap for each in three.brokers.values()),
+                "enable.idempotence": True,
+                "linger.ms": 1,
+            }
+        )
+        number = 0
+        while not stop.is_set():
+            producer.produce("t", str(number).encode(), on_delivery=delivered)
+            producer.poll(0)
+            number += 1
+            if number % 50 == 0:
+                time.sleep(0.01)
+        producer.flush(60)
+
+    def more(before: int) -> None:
+        wait_until(lambda: len(acknowledged) > before + 200, "acknowledgements")
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        for _ in range(3):
+            before = len(acknowledged)
+            more(before)
+            leader = isr(three, "t")[0]
+            broker_of(three, leader).kill()
+            before = len(acknowledged)
+            more(before)
+            broker_of(three, leader).start()
+            wait_until(lambda: isr(three, "t")[1] == [1, 2, 3], "all in sync")
+    finally:
+        stop.set()
+        thread.join(90)
+    found = consume(three, "t", len(acknowledged))
+    numbers = [int(value) for value in found]
+    assert numbers == sorted(set(numbers)), "duplicates or another order"
+    assert set(acknowledged) <= set(found)
