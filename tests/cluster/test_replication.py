@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,11 @@ QUICK = {"replica.lag.time.max.ms": "2000", "replica.fetch.backoff.ms": "100"}
 
 
 @pytest.fixture
-def three(cluster: Make) -> Iterator[Cluster]:
+def three(cluster: Make) -> Cluster:
     made = cluster(0)
     for number in (1, 2, 3):
         made.add(number, rack=f"r{number}", settings=QUICK)
-    yield made.start()
+    return made.start()
 
 
 def admin(cluster: Cluster) -> AdminClient:
@@ -61,9 +61,7 @@ def produce(cluster: Cluster, topic: str, count: int, tag: str, **config: object
             assert value is not None
             done.append(bytes(value))
 
-    producer = Producer(
-        {"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 1, **config}  # type: ignore[dict-item]
-    )
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 1, **config})
     for number in range(count):
         producer.produce(topic, f"{tag}-{number}".encode(), on_delivery=delivered)
         producer.poll(0)

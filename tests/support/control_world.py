@@ -75,6 +75,13 @@ class World:
         self._follow(self.core.leave(broker_id))
         return self.core.led_by(broker_id)
 
+    def isr_stored(self, write: StateWrite) -> None:
+        """A leader's proposal was written to ZooKeeper."""
+        assert write.version == self.stored[write.partition].version
+        self.stored[write.partition] = StoredState(write.state, write.version + 1)
+        self.core.isr_written(write.partition, *self.stored[write.partition])
+        self._send()
+
     def state(self, topic: str, partition: int) -> PartitionState:
         return self.stored[TopicPartition(topic, partition)].state
 

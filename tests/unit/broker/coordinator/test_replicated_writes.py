@@ -36,8 +36,7 @@ def slow_partition(place: Served, group: str) -> Partition:
 
 
 def catch_up(partition: Partition) -> None:
-    partition.log.high_watermark = partition.log.end_offset
-    partition.wake(0)
+    partition.followed(2, partition.log.end_offset, 0, 0.0)
 
 
 async def written(partition: Partition, end: int) -> None:
