@@ -42,6 +42,7 @@ class LaneTally:
     targets: int = 0
     matched: int = 0
     gap_records: int = 0
+    superseded: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -65,7 +66,10 @@ def count_lanes(spark: Any, rows: Any, splits: Sequence[Split] = ()) -> dict[int
         for text in row.notes:
             note = json.loads(text)
             noted.add(note["split"])
-            lane.gap_records += note["gap_records"]
+            if note["side"]:
+                lane.superseded += note["gap_records"]
+            else:
+                lane.gap_records += note["gap_records"]
             if note["problem"]:
                 lane.problems.append(note["problem"])
     for split in splits:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from protocol.types import TopicPartition
-from transfer.ledger import Gap, PartitionLedger
+from transfer.ledger import Gap, PartitionLedger, Superseded
 from transfer.offset_map import OffsetMap
 
 
@@ -37,6 +37,8 @@ class Lane:
     runs: OffsetMap | None
     """None: there is no record of offsets, content decides."""
     gaps: tuple[Gap, ...] = ()
+    former_gaps: tuple[Gap, ...] = ()
+    superseded: tuple[Superseded, ...] = ()
     expired_source: int = 0
     expired_target: int = 0
     divergent: int = 0
@@ -56,8 +58,10 @@ class Lane:
 
     @property
     def gap_expired(self) -> int:
-        """Offsets of gaps outside the compared range: never copied, and gone at the source since."""
-        return sum(max(gap.end - gap.start, 0) for gap in self.gaps) - self.gap_offsets
+        """Offsets of gaps outside the compared range: never copied, and gone at the source since (also those
+        of topics that had the name before)."""
+        gaps = (*self.gaps, *self.former_gaps)
+        return sum(max(gap.end - gap.start, 0) for gap in gaps) - self.gap_offsets
 
 
 def with_ledger(
@@ -81,6 +85,7 @@ def with_ledger(
         notes.append(
             f"the target ends at {target_ends.end}, {runs.target_end} were written: it was truncated"
         )
+    notes += [note.text for note in ledger.notes]
     source = TopicPartition(ledger.source.topic, ledger.source.partition)
     return Lane(
         number,
@@ -90,6 +95,8 @@ def with_ledger(
         Ends(target_start, max(min(target_cut, target_ends.end), target_start)),
         runs,
         gaps=tuple(ledger.gaps),
+        former_gaps=tuple(ledger.former_gaps),
+        superseded=tuple(ledger.superseded),
         expired_source=runs.between(runs.source_start, min(source_ends.start, runs.source_end)).records,
         expired_target=expired_target,
         divergent=runs.between(cut, runs.source_end).records,
@@ -130,6 +137,7 @@ class Split:
     runs: bytes = b""
     """The encoded map of this range; empty without one."""
     gaps: tuple[tuple[int, int], ...] = field(default=())
+    """What is left out and counted apart: gaps at the source, superseded copies at the target."""
 
 
 def split_lane(
@@ -146,7 +154,8 @@ def split_lane(
             if start >= end:
                 continue
             runs = lane.runs.between(start, end).encode() if side == 0 and lane.runs is not None else b""
-            gaps = tuple((g.start, g.end) for g in lane.gaps if side == 0 and g.start < end and g.end > start)
+            apart = lane.gaps if side == 0 else lane.superseded
+            gaps = tuple((one.start, one.end) for one in apart if one.start < end and one.end > start)
             number = first_number + len(splits)
             splits.append(Split(number, lane.number, side, tp, start, end, lane.with_timestamp, runs, gaps))
     return splits

@@ -206,7 +206,7 @@ def _counts(settings: AuditSettings, lane: Lane, found: LaneTally, classified: C
     return Counts(
         compared=found.sources,
         matched=matched,
-        divergent=lane.divergent,
+        divergent=lane.divergent + found.superseded,
         expired_source=lane.expired_source + numbers.pop("expired_source", 0),
         expired_target=lane.expired_target + numbers.pop("expired_target", 0),
         gap_records=found.gap_records,

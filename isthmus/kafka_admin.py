@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from isthmus.output import fail
-from isthmus.topologies import bootstrap_of
+from isthmus.topologies import bootstrap_of, named_outage
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
@@ -43,7 +43,8 @@ def admin_client(cluster: str, file: Path | None) -> AdminClient:
     try:
         client.list_topics(timeout=10)
     except KafkaException as error:
-        fail(f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}")
+        silent = named_outage(cluster, file)
+        fail(silent or f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}")
     return client
 
 

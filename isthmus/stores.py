@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from isthmus.output import USAGE, fail
+from isthmus.topologies import unanswered
 
 if TYPE_CHECKING:
     from connectors.manifest import Manifest
@@ -27,7 +30,16 @@ def pick_backup(topology: Topology, name: str) -> Backup:
     return topology.backups[name]
 
 
-def run_connectors(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+@dataclass(frozen=True)
+class Asked:
+    """The clusters that a command needs, so that it can say which of them does not answer, and why."""
+
+    topology: Topology
+    clusters: tuple[str, ...]
+    file: Path
+
+
+def run_connectors(work: Callable[[], Coroutine[Any, Any, T]], asked: Asked | None = None) -> T:
     """Run it, and turn what can go wrong with clusters and object stores into one clear line."""
     from connectors.errors import ConnectorError
     from protocol.errors import ProtocolError
@@ -36,7 +48,8 @@ def run_connectors(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return asyncio.run(work())
     except (ConnectorError, ProtocolError, NotRunning) as error:
-        fail(str(error))
+        silent = unanswered(asked.topology, asked.clusters, asked.file) if asked is not None else []
+        fail("\nisthmus: ".join([*silent, str(error)]))
 
 
 async def find_manifest(settings: ObjectStoreSettings, name: str, backup_id: str | None) -> Manifest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -13,6 +13,7 @@ from isthmus.output import fail, say
 from topology.control import ControlError, request
 from topology.load import load_topology
 from topology.models import Topology
+from topology.outages import outages
 from topology.problems import TopologyError
 from topology.runtime import DirectoryUnusable, NotRunning, Runtime
 
@@ -63,6 +64,19 @@ def bootstrap_of(cluster: str, file: Path | None) -> str:
         return open_runtime(topology).bootstrap_servers(topology, cluster)
     except NotRunning as error:
         fail(str(error))
+
+
+def unanswered(topology: Topology, clusters: Collection[str], file: Path) -> list[str]:
+    """A line for each of the clusters that accepts no connection now: where it is, why, what to do."""
+    return asyncio.run(outages(topology, open_runtime(topology), clusters, str(file)))
+
+
+def named_outage(cluster: str, file: Path | None) -> str:
+    """Why the cluster of this alias does not answer; empty for an address, and if it accepts connections."""
+    if ":" in cluster:
+        return ""
+    chosen = file or DEFAULT_FILE
+    return "".join(unanswered(open_topology(chosen), [cluster], chosen))
 
 
 def control_parts(verb: str, parts: list[str], file: Path) -> None:

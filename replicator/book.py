@@ -56,6 +56,8 @@ class Account:
     resume_reason: str = ""
     source_end: int = -1
     """End of what can be read (committed) at the source, as last heard."""
+    seen_end: int = -1
+    """The same as the source's last chunk said: true of the topic that is read, not of one made anew."""
 
     @property
     def lag(self) -> int:
@@ -104,9 +106,8 @@ class Book:
     def seen(self, chunk: Chunk) -> None:
         """Notes how far the source is."""
         account = self.accounts[chunk.tp]
-        account.source_end = (
-            chunk.last_stable_offset if chunk.last_stable_offset >= 0 else chunk.high_watermark
-        )
+        end = chunk.last_stable_offset if chunk.last_stable_offset >= 0 else chunk.high_watermark
+        account.source_end = account.seen_end = end
 
     def fault(self, fault: SourceFault) -> None:
         """The source stopped a partition."""
@@ -152,6 +153,9 @@ class Book:
         elif resume < position:
             entry.ledger.rewind(resume, account.resume_reason, now_ms)
             self._count_gap(account, account.resume_reason)
+            _log.error(
+                "%s: %s: offsets %d..%d are copied anew", account.tp, account.resume_reason, resume, position
+            )
         entry.epoch = -1
 
     def gap(self, account: Account, gap: Gap) -> None:
@@ -197,9 +201,9 @@ class Book:
         self.metrics.progress_age.set(now - min(self.dirty.values(), default=now))
 
     @property
-    def gaps(self) -> int:
-        """Gaps in all ledgers."""
-        return sum(len(account.entry.ledger.gaps) for account in self.accounts.values() if account.entry)
+    def differences(self) -> int:
+        """Gaps and superseded stretches in all ledgers."""
+        return sum(account.entry.ledger.differences for account in self.accounts.values() if account.entry)
 
     @property
     def refused(self) -> list[Account]:
@@ -216,12 +220,10 @@ class Book:
         """The target appends before the end of what it had acknowledged: it lost those records."""
         entry = account.entry
         if entry is not None:
-            lost = entry.ledger.runs.to_source(first).offset
-            position = entry.ledger.next_source_offset
-            entry.ledger.rewind(lost, "target lost acknowledged records", time.time_ns() // 1_000_000)
-            entry.ledger.runs.cover_to(position)
-            self._count_gap(account, "target lost acknowledged records")
-            _log.error("%s: the target lost source offsets %d..%d", account.tp, lost, position)
+            reason = "target lost acknowledged records"
+            gap = entry.ledger.target_lost(first, reason, time.time_ns() // 1_000_000)
+            self._count_gap(account, reason)
+            _log.error("%s: the target lost source offsets %d..%d", account.tp, gap.start, gap.end)
 
     def _count_gap(self, account: Account, reason: str) -> None:
         self.metrics.gaps.labels(self.metrics.name, reason).inc()
@@ -250,6 +252,8 @@ def _account_json(account: Account) -> dict[str, Any]:
             "bytes": ledger.bytes,
             "runs": len(ledger.runs),
             "gaps": [list(gap) for gap in ledger.gaps],
+            "superseded": [list(stretch) for stretch in ledger.superseded],
+            "notes": [list(note) for note in ledger.notes],
             "lag": account.lag,
         }
     return row

@@ -51,6 +51,7 @@ class LinkMetrics:
         self.gap_offsets = gauge("gap_offsets", "Source offsets that could not be copied", _PARTITION)
         self.gaps = counter("gaps", "Gaps found, by reason", ("link", "reason"))
         self.partitions = gauge("partitions", "Partitions by state", ("link", "state"))
+        self.cluster_up = gauge("cluster_up", "1 while the link's cluster answers", ("link", "cluster"))
         self.errors = counter("errors", "Failed attempts, by what was tried", ("link", "what"))
         self.recognised = counter(
             "recognised_records", "Records found at the target after a restart and not copied again"

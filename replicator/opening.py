@@ -18,7 +18,7 @@ from replicator.metrics import LinkMetrics
 from replicator.progress import Entry
 from transfer.endpoint import AbortedTransaction, Chunk
 from transfer.kafka.positions import last_batch
-from transfer.ledger import Gap, Lineage, PartitionLedger
+from transfer.ledger import Gap, Lineage, Note, PartitionLedger, gaps_before
 from transfer.offset_map import OffsetMap
 from transfer.rewrite import next_sequence, plan
 from transfer.tail import TailMatcher
@@ -56,11 +56,13 @@ def begin(
     ranges: Ranges,
     *,
     start_at: int | None,
+    seen_end: int = -1,
 ) -> Beginning:
     """Decides from stored progress (`entry`) and today's lineages and ranges.
 
     `start_at` is where a partition without progress begins that was there at the link's first start (-1: at
-    the log's start). None: it was born later, and all of it is wanted from offset 0 on.
+    the log's start). None: it was born later, and all of it is wanted from offset 0 on. `seen_end` is the end
+    of the source as it was last read in this run of the link; -1: it was not.
     """
     now_ms = time.time_ns() // 1_000_000
     if entry is None:
@@ -71,27 +73,52 @@ def begin(
         return Beginning(made)
     old = entry.ledger
     if old.source != source:
-        # Nobody can tell how much of the old topic was never copied: the gap is open at its end.
-        reason = f"source topic re-created (was {old.source.topic_id} in cluster {old.source.cluster_id})"
-        gap = Gap(old.next_source_offset, old.next_source_offset, reason, now_ms)
-        runs = OffsetMap(ranges.source_first, ranges.target_end)
-        made = Entry(PartitionLedger(source, target, runs, gaps=[*old.gaps, gap]))
-        return Beginning(made, [gap])
+        return _created_again(old, source, target, ranges, seen_end, now_ms)
     if old.target != target:
-        start = max(ranges.source_first, old.runs.source_start)
-        made = Entry(
-            PartitionLedger(source, target, OffsetMap(start, ranges.target_end), gaps=list(old.gaps))
-        )
-        if start > old.runs.source_start:
-            reason = "target topic re-created; gone at the source"
-            made.ledger.gaps.append(Gap(old.runs.source_start, start, reason, now_ms))
-            return Beginning(made, made.ledger.gaps[-1:])
-        return Beginning(made)
+        return _filled_again(old, source, target, ranges, now_ms)
     if ranges.target_end < old.runs.target_end:
         # The target lost acknowledged records; the source still has them, unless retention passed.
-        old.runs.truncate_source(old.runs.to_source(ranges.target_end).offset)
+        old.target_ends(ranges.target_end, "target lost acknowledged records", now_ms)
         return Beginning(replace(entry, producer=None, epoch=-1))
     return Beginning(entry)
+
+
+def _filled_again(
+    old: PartitionLedger, source: Lineage, target: Lineage, ranges: Ranges, now_ms: int
+) -> Beginning:
+    """A new target topic gets everything that the source still has."""
+    first = old.runs.source_start
+    start = max(ranges.source_first, first)
+    made = PartitionLedger(source, target, OffsetMap(start, ranges.target_end), notes=list(old.notes))
+    made.former_gaps = list(old.former_gaps)
+    made.gaps, again = gaps_before(old.gaps, start)
+    made.notes += [Note(f"{gap} was read again: target topic re-created", now_ms) for gap in again]
+    if start == first:
+        return Beginning(Entry(made))
+    made.gaps = [gap for gap in made.gaps if gap.start < first]  # those behind are in the new one
+    made.gaps.append(Gap(first, start, "target topic re-created; gone at the source", now_ms))
+    return Beginning(Entry(made), made.gaps[-1:])
+
+
+def _created_again(
+    old: PartitionLedger, source: Lineage, target: Lineage, ranges: Ranges, seen_end: int, now_ms: int
+) -> Beginning:
+    """Another lineage: all of it is copied. A link that had read the old one to its end has missed nothing of
+    it; one that was down meanwhile cannot tell, so its gap is open at the end."""
+    made = PartitionLedger(source, target, OffsetMap(ranges.source_first, ranges.target_end))
+    made.former_gaps = [*old.former_gaps, *old.gaps]
+    made.superseded = list(old.superseded) if old.target == target else []
+    made.notes = list(old.notes)
+    position = old.next_source_offset
+    reason = f"source topic re-created (was {old.source.topic_id} in cluster {old.source.cluster_id})"
+    if 0 <= seen_end <= position:
+        made.notes.append(Note(f"{reason}; all of it was copied, up to {position}", now_ms))
+        return Beginning(Entry(made))
+    if seen_end < 0:
+        reason += "; what it held behind the start of the gap is not known"
+    gap = Gap(position, max(position, seen_end), reason, now_ms)
+    made.former_gaps.append(gap)
+    return Beginning(Entry(made), [gap])
 
 
 def _with_gap(entry: Entry, gap: Gap) -> Beginning:
@@ -108,11 +135,17 @@ class Opener:
         self._metrics = metrics
 
     async def open(
-        self, entry: Entry | None, source: Lineage, target: Lineage, *, start_at: int | None
+        self,
+        entry: Entry | None,
+        source: Lineage,
+        target: Lineage,
+        *,
+        start_at: int | None,
+        seen_end: int = -1,
     ) -> Beginning:
         """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""
         ranges = await self._ranges(_tp(source), _tp(target))
-        beginning = begin(entry, source, target, ranges, start_at=start_at)
+        beginning = begin(entry, source, target, ranges, start_at=start_at, seen_end=seen_end)
         ledger = beginning.entry.ledger
         if ranges.target_end > ledger.runs.target_end:
             beginning.gaps += await self._match_tail(beginning.entry, ranges)

@@ -126,7 +126,9 @@ class Partitions:
         stored = account.entry or self.stored.get(account.tp)
         source, target = self._lineages(account, topic)
         start_at = self.initial.get(account.tp)
-        beginning = await self._opener.open(stored, source, target, start_at=start_at)
+        beginning = await self._opener.open(
+            stored, source, target, start_at=start_at, seen_end=account.seen_end
+        )
         entry = beginning.entry
         if account.new_producer:
             self._sink.forget_producer()
@@ -140,6 +142,8 @@ class Partitions:
         self._source.expect(account.tp, topic.source.topic_id, entry.epoch)
         await self._engine.start(account.tp, account.target, entry.ledger.next_source_offset)
         self.stored.pop(account.tp, None)
+        if stored is None or stored.ledger.source != source:
+            account.source_end = account.seen_end = -1
         account.state = State.RUNNING
         account.reason = ""
 

@@ -5,11 +5,13 @@ the producer that writes it; runs of the offset map that will not change any mor
 with keys of their own, so that what is written each half second stays small however long the history is.
 Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
 
-Keys: `link`, `partition/<topic>/<n>`, `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`.
+Keys: `link`, `lease`, `settings/<topic>`, `partition/<topic>/<n>`,
+`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -19,6 +21,7 @@ from typing import TypeVar
 from protocol.client import ClusterClient
 from protocol.types import TopicPartition
 from replicator.internal_topics import InternalTopic, Row
+from replicator.lease import Lease, LeaseView
 from replicator.settings import progress_topic
 from transfer.ledger import LedgerError, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap
@@ -29,6 +32,7 @@ K = TypeVar("K")
 
 RUNS_PER_SLICE = 4096
 _LINK_KEY = b"link"
+_LEASE_KEY = b"lease"
 _CONFIGS = {"segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
 
 
@@ -82,6 +86,9 @@ class Progress:
     initial: dict[TopicPartition, int] | None = None
     """Where the partitions of the link's first start begin (-1: at their log's start); None: it never
     started. Partitions that are neither here nor have an entry were born later."""
+    lease: LeaseView = field(default_factory=LeaseView)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What the link has set at the target, by source topic."""
     _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
     _slices: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -90,6 +97,10 @@ class Progress:
         for key, value in rows:
             if key == _LINK_KEY:
                 self.initial = _read_initial(value)
+            elif key == _LEASE_KEY:
+                self.lease.apply(value)
+            elif key.startswith(b"settings/"):
+                self.settings[key.decode().partition("/")[2]] = _read_settings(value)
             elif key.startswith(b"runs/"):
                 _put(self._slices, key, value)
             elif key.startswith(b"partition/"):
@@ -134,6 +145,15 @@ def _read_initial(value: bytes | None) -> dict[TopicPartition, int] | None:
         raise LedgerError(f"the link's own progress record cannot be read: {error!r}") from error
 
 
+def _read_settings(value: bytes | None) -> dict[str, str]:
+    """What cannot be read is not known: nothing of it is ever taken back at the target."""
+    try:
+        return {str(name): str(text) for name, text in json.loads(value or b"{}").items()}
+    except (AttributeError, ValueError) as error:
+        _log.error("settings that the link has set cannot be read: %r", error)
+        return {}
+
+
 def _put(rows: dict[K, bytes], key: K, value: bytes | None) -> None:
     if value is None:
         rows.pop(key, None)
@@ -147,16 +167,19 @@ class ProgressStore:
     def __init__(self, client: ClusterClient, topic: str, replication_factor: int = -1) -> None:
         self._topic = InternalTopic(client, topic, replication_factor=replication_factor, configs=_CONFIGS)
         self._progress = Progress()
+        self._reading = asyncio.Lock()  # rows count in the order of the log
 
     async def load(self) -> Progress:
         """Creates the topic if need be and reads it to its end; no less, or all would be copied again."""
-        await self._topic.ensure()
-        self._progress.apply(await self._topic.read_new(must_exist=True))
+        async with self._reading:
+            await self._topic.ensure()
+            self._progress.apply(await self._topic.read_new(must_exist=True))
         return self._progress
 
     async def refresh(self) -> Progress:
         """Reads what is new; a topic that does not exist is empty."""
-        self._progress.apply(await self._topic.read_new())
+        async with self._reading:
+            self._progress.apply(await self._topic.read_new())
         return self._progress
 
     async def save(self, entries: Iterable[Entry]) -> None:
@@ -175,6 +198,19 @@ class ProgressStore:
         """Notes, once and before anything is copied, where the first start begins."""
         rows = [[tp.topic, tp.partition, offset] for tp, offset in sorted(initial.items())]
         await self._topic.append([(_LINK_KEY, json.dumps({"initial": rows}).encode())])
+
+    async def save_lease(self, lease: Lease, *, released: bool = False) -> None:
+        """Claims, renews or gives up the link."""
+        await self._topic.append([(_LEASE_KEY, replace(lease, released=released).encode())])
+
+    async def save_settings(self, settings: Mapping[str, Mapping[str, str]]) -> None:
+        """Notes what the link has set at the target, by source topic."""
+        await self._topic.append(
+            [
+                (f"settings/{topic}".encode(), json.dumps(dict(values), separators=(",", ":")).encode())
+                for topic, values in settings.items()
+            ]
+        )
 
 
 async def read_ledgers(client: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:

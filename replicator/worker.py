@@ -24,10 +24,14 @@ from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
 from replicator.filters import NameFilter, TopicFilter
 from replicator.group_sync import GroupSync
 from replicator.internal_topics import InternalTopic
+from replicator.lease import LeaseHeld, LeaseLost
+from replicator.lease_keeper import LeaseKeeper
+from replicator.link_report import readable_ends
 from replicator.metrics import LinkMetrics
 from replicator.naming import HEARTBEATS, Naming
 from replicator.partitions import Partitions
 from replicator.progress import ProgressStore
+from replicator.reach import Reach, set_within
 from replicator.settings import LinkSettings
 from replicator.target_topics import TargetTopics
 from transfer.engine import Engine
@@ -40,7 +44,8 @@ _log = logging.getLogger("isthmus.replicator")
 
 EXIT_OK, EXIT_FAILED, EXIT_DIFFERENCES = 0, 1, 3
 
-_CONNECT_AGAIN_S = 1.0
+_TRY_AGAIN_S = 1.0
+_LOOK_AT_CLUSTERS_S = 1.0
 _LAST_SAVE_S = 5.0
 
 
@@ -49,11 +54,13 @@ async def run_link(
 ) -> int:
     """Runs the link until `stop` is set; the exit code says how it ended."""
     status = status or LinkStatus(settings.name)
+    metrics = LinkMetrics(settings.name, registry)
+    reach = status.reach = Reach(settings, metrics)
     async with AsyncExitStack() as stack:
-        clients = await _connected(settings, stop, stack, status)
+        clients = await reach.connect(stop, stack)
         if clients is None:
             return EXIT_OK
-        link = Link(settings, *clients, LinkMetrics(settings.name, registry))
+        link = Link(settings, *clients, metrics, reach)
         status.link = link
         return await link.run(stop)
 
@@ -63,57 +70,33 @@ class LinkStatus:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.state = "connecting"
-        self.problem = ""
+        self.reach: Reach | None = None
         self.link: Link | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Link, topics, partitions, groups."""
         if self.link is None:
-            return {"link": self.name, "state": self.state, "problem": self.problem}
+            problems = dict(self.reach.problems) if self.reach is not None else {}
+            return {"link": self.name, "state": "connecting", "problems": problems}
         return self.link.to_json()
-
-
-async def _connected(
-    settings: LinkSettings, stop: asyncio.Event, stack: AsyncExitStack, status: LinkStatus
-) -> tuple[ClusterClient, ClusterClient] | None:
-    """Both clients, however long that takes; None when told to stop before."""
-    clients = []
-    for end in (settings.source, settings.target):
-        while True:
-            client = ClusterClient(end.bootstrap, client_id=f"isthmus-link-{settings.name}")
-            opening = asyncio.ensure_future(client.__aenter__())
-            stopping = asyncio.ensure_future(stop.wait())
-            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not opening.done():
-                opening.cancel()
-                await asyncio.gather(opening, return_exceptions=True)
-                return None
-            error = opening.exception()
-            if error is None:
-                stack.push_async_exit(client)
-                clients.append(client)
-                break
-            if not isinstance(error, ProtocolError):
-                raise error
-            status.problem = f"{end.alias} cannot be reached: {error}"
-            _log.warning("%s: %s", settings.name, status.problem)
-            if await _set_within(stop, _CONNECT_AGAIN_S):
-                return None
-    return clients[0], clients[1]
 
 
 class Link:
     """The running parts of one link."""
 
     def __init__(
-        self, settings: LinkSettings, source: ClusterClient, target: ClusterClient, metrics: LinkMetrics
+        self,
+        settings: LinkSettings,
+        source: ClusterClient,
+        target: ClusterClient,
+        metrics: LinkMetrics,
+        reach: Reach,
     ) -> None:
         self._settings = settings
         self._source_client = source
         self._target_client = target
         self._metrics = metrics
+        self._reach = reach
         self._naming = Naming(
             settings.source.alias, settings.target.alias, settings.separator, settings.naming == "identity"
         )
@@ -144,6 +127,7 @@ class Link:
             partition_bytes=flow.partition_bytes_in_flight,
         )
         self._store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
+        self._lease = LeaseKeeper(settings.name, self._store)
         self._partitions = Partitions(
             source, target, self._source, self._sink, self._engine, self._book, self._store, metrics
         )
@@ -193,26 +177,33 @@ class Link:
         for running in jobs:
             running.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
+        if isinstance(broken, LeaseHeld | LeaseLost):
+            _log.error("%s", broken)  # the other owner writes progress and groups now
+            return EXIT_FAILED
         drained = await self._engine.drain(self._settings.drain_s)
-        for what, job in (("progress", self._save), *self._at_the_end):
+        await self._write_last()
+        if broken is not None:
+            _log.error("the link cannot go on: %r", broken, exc_info=broken)
+            return EXIT_FAILED
+        if not drained:
+            _log.warning("what was on its way was given up; the next start finds out what arrived")
+        return EXIT_DIFFERENCES if self._book.differences or self._book.refused else EXIT_OK
+
+    async def _write_last(self) -> None:
+        for what, job in (("progress", self._save), *self._at_the_end, ("lease", self._lease.release)):
             try:
                 async with asyncio.timeout(_LAST_SAVE_S):
                     await job()
             except (ProtocolError, TimeoutError) as error:
                 _log.warning("%s could not be written at the end: %s", what, error or "no time left")
                 break  # the others need the same cluster
-        if broken is not None:
-            _log.error("the link cannot go on: %r", broken, exc_info=broken)
-            return EXIT_FAILED
-        if not drained:
-            _log.warning("what was on its way was given up; the next start finds out what arrived")
-        return EXIT_DIFFERENCES if self._book.gaps or self._book.refused else EXIT_OK
 
     def _periodic(self) -> list[asyncio.Task[None]]:
         on = self._settings
         jobs: list[tuple[bool, str, float, Callable[[], Awaitable[object]]]] = [
             (on.sync_topic_configs, "topic settings", on.sync_topic_configs_interval_s, self._sync_settings),
             (True, "lag", on.refresh_topics_interval_s, self._look_at_lag),
+            (True, "clusters", _LOOK_AT_CLUSTERS_S, self._look_at_clusters),
             (True, "groups", on.sync_group_offsets_interval_s, self._groups.once),
             (on.emit_checkpoints, "checkpoints", on.emit_checkpoints_interval_s, self._checkpoints()),
             (on.emit_offset_syncs, "offset syncs", on.emit_offset_syncs_interval_s, self._offset_syncs()),
@@ -226,10 +217,13 @@ class Link:
         return [
             *running,
             asyncio.create_task(self._store_progress()),
+            asyncio.create_task(self._lease.keep()),
             asyncio.create_task(self._engine.run()),
         ]
 
     async def _start_and_discover(self) -> None:
+        await self._until_done("progress", self._store.load)
+        await self._until_done("lease", self._lease.acquire)
         await self._until_done("progress", self._load)
         self._state = "running"
         settings = self._settings
@@ -239,7 +233,8 @@ class Link:
         await self._every("topics", settings.refresh_topics_interval_s, self._discover, self._poke)
 
     async def _load(self) -> None:
-        progress = await self._store.load()
+        progress = await self._store.refresh()  # also what the owner before us wrote last
+        self._topics.ours = dict(progress.settings)
         self._partitions.stored = progress.entries()
         if progress.initial is None:
             await self._store.save_initial(await self._first_partitions())
@@ -266,19 +261,38 @@ class Link:
         if await self._topics.ensure(found.wanted.values()):
             target = await self._target_client.metadata(None)
             found = discover(source.topics, target.topics, self._filter, self._naming)
+            await self._note_settings()
         self._found = found
         self._partitions.reconcile(found.wanted)
 
     async def _look_at_lag(self) -> None:
         """Asks for the source's ends, so that the lag is also true of partitions that stand still."""
-        spots = {tp: LATEST for tp, account in self._book.accounts.items() if account.state is not State.GONE}
-        if spots:
-            found = await self._source_client.list_offsets(spots, isolation=Isolation.READ_COMMITTED)
-            for tp, listed in found.items():
-                self._book.accounts[tp].source_end = listed.offset
+        wanted = self._found.wanted
+        spots = [
+            tp
+            for tp, account in self._book.accounts.items()
+            if account.state is not State.GONE and tp.topic in wanted
+        ]
+        ends, _ = await readable_ends(self._source_client, spots)
+        for tp, end in ends.items():
+            self._book.accounts[tp].source_end = end
+
+    async def _look_at_clusters(self) -> None:
+        await self._reach.look(self._source_client, self._target_client)
 
     async def _sync_settings(self) -> None:
         await self._topics.sync_settings(list(self._found.wanted.values()))
+        await self._note_settings()
+
+    async def _note_settings(self) -> None:
+        """What was set at the target is noted there, so that it can be taken back after a restart too."""
+        names, self._topics.not_stored = self._topics.not_stored, set()
+        if names:
+            try:
+                await self._store.save_settings({name: self._topics.ours[name] for name in names})
+            except BaseException:
+                self._topics.not_stored |= names
+                raise
 
     def _checkpoints(self) -> Callable[[], Awaitable[object]]:
         topic = self._internal(self._target_client, self._naming.checkpoints)
@@ -331,7 +345,7 @@ class Link:
 
     async def _until_done(self, what: str, job: Callable[[], Awaitable[object]]) -> None:
         while not await self._attempt(what, job):  # noqa: ASYNC110 (nobody could set an event)
-            await asyncio.sleep(_CONNECT_AGAIN_S)
+            await asyncio.sleep(_TRY_AGAIN_S)
 
     async def _every(
         self,
@@ -343,7 +357,7 @@ class Link:
         never = asyncio.Event()
         while True:
             await self._attempt(what, job)
-            await _set_within(poke or never, interval_s)
+            await set_within(poke or never, interval_s)
             if poke is not None:
                 poke.clear()
 
@@ -369,7 +383,7 @@ class Link:
             "state": self._state,
             "source_cluster": self._source_client.cluster_id,
             "target_cluster": self._target_client.cluster_id,
-            "problems": {**self._problems, **self._topics.problems},
+            "problems": {**self._reach.problems, **self._problems, **self._topics.problems},
             "topics": sorted(self._found.wanted),
             "topics_not_copied": self._found.refused,
             "partitions": self._book.to_json(),
@@ -377,15 +391,6 @@ class Link:
                 name: {"reason": standing.reason, "partitions": standing.partitions}
                 for name, standing in sorted(self._groups.standings.items())
             },
-            "gaps": self._book.gaps,
+            "differences": self._book.differences,
             "bytes_in_flight": self._engine.bytes_in_flight,
         }
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -46,6 +46,26 @@ class Gap(NamedTuple):
     reason: str
     at_ms: int = 0
 
+    def __str__(self) -> str:
+        return f"gap {self.start}..{self.end} ({self.reason})"
+
+
+class Superseded(NamedTuple):
+    """Target offsets `start ≤ offset < end` with copies of records that the source has lost or replaced since
+    (it was truncated): they belong to nothing, and what the source has now is copied behind them."""
+
+    start: int
+    end: int
+    reason: str
+    at_ms: int = 0
+
+
+class Note(NamedTuple):
+    """Something that whoever reads the ledger should know and that is no difference, and when it was (ms)."""
+
+    text: str
+    at_ms: int = 0
+
 
 class ProducerState(NamedTuple):
     """The idempotent producer that writes a partition, and the sequence number it uses next (KIP-98)."""
@@ -86,6 +106,10 @@ class PartitionLedger:
     batches: int = 0
     digest: int = 0
     """CRC-32C over the CRC fields of all copied source batches, in order."""
+    superseded: list[Superseded] = field(default_factory=list)
+    former_gaps: list[Gap] = field(default_factory=list)
+    """Gaps of topics that had the source's name before: their offsets are not those of `source`."""
+    notes: list[Note] = field(default_factory=list)
 
     @property
     def next_source_offset(self) -> int:
@@ -96,6 +120,7 @@ class PartitionLedger:
         """Books an acknowledged write. Raises ValueError when it is not behind everything booked before."""
         for run in copied.runs:
             self.runs.append(run)
+            self._valid_again(run)
         self.runs.cover_to(copied.next_source_offset)
         self.records += copied.records
         self.bytes += copied.bytes
@@ -111,15 +136,59 @@ class PartitionLedger:
         self.runs.cover_to(gap.end)
 
     def rewind(self, source_offset: int, reason: str, at_ms: int) -> None:
-        """The source lost or replaced what it had from `source_offset` on: what was copied of it stays at the
-        target, is booked as a gap, and copying goes back to there."""
-        self.gaps.append(Gap(source_offset, self.next_source_offset, reason, at_ms))
+        """The source lost or replaced what it had from `source_offset` on: copying goes back to there. That
+        is no gap, since what stands there now is copied; copies of the old stay at the target, on record."""
+        start, end = self.runs.to_target(source_offset).offset, self.runs.target_end
+        if start < end:
+            self.superseded.append(Superseded(start, end, reason, at_ms))
+        self._read_again(source_offset, reason, at_ms)
+
+    def target_ends(self, target_offset: int, reason: str, at_ms: int) -> None:
+        """The target has lost what it held from there on: copying goes back to the source's record of it."""
+        self.superseded = [
+            stretch._replace(end=min(stretch.end, target_offset))
+            for stretch in self.superseded
+            if stretch.start < target_offset
+        ]
+        self._read_again(self.runs.to_source(target_offset).offset, reason, at_ms)
+
+    def _read_again(self, source_offset: int, reason: str, at_ms: int) -> None:
+        self.gaps, dropped = gaps_before(self.gaps, source_offset)
+        self.notes += [Note(f"{gap} was read again: {reason}", at_ms) for gap in dropped]
         self.runs.truncate_source(source_offset)
+
+    def target_lost(self, target_offset: int, reason: str, at_ms: int) -> Gap:
+        """The target lost what it had acknowledged from `target_offset` on; copying goes on behind it."""
+        gap = Gap(self.runs.to_source(target_offset).offset, self.next_source_offset, reason, at_ms)
+        self.gaps.append(gap)
+        self.runs.truncate_source(gap.start)
+        self.runs.cover_to(gap.end)
+        return gap
+
+    def _valid_again(self, run: Run) -> None:
+        """A restart may recognise superseded copies: the source has the same records there again."""
+        behind = run.target + run.length
+        if any(stretch.start < behind and stretch.end > run.target for stretch in self.superseded):
+            parts = [
+                stretch._replace(start=start, end=end)
+                for stretch in self.superseded
+                for start, end in (
+                    (stretch.start, min(stretch.end, run.target)),
+                    (max(stretch.start, behind), stretch.end),
+                )
+                if start < end
+            ]
+            self.superseded = parts
+
+    @property
+    def differences(self) -> int:
+        """Gaps and superseded stretches on record: a copy with any is not whole (exit code 3)."""
+        return len(self.gaps) + len(self.former_gaps) + len(self.superseded)
 
     @property
     def missing(self) -> int:
         """Source offsets inside gaps (an upper bound of lost records: markers count too)."""
-        return sum(max(gap.end - gap.start, 0) for gap in self.gaps)
+        return sum(max(gap.end - gap.start, 0) for gap in (*self.gaps, *self.former_gaps))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; runs are base64 of `OffsetMap.encode`."""
@@ -133,6 +202,9 @@ class PartitionLedger:
             "bytes": self.bytes,
             "batches": self.batches,
             "digest": self.digest,
+            "former_gaps": [list(gap) for gap in self.former_gaps],
+            "superseded": [list(stretch) for stretch in self.superseded],
+            "notes": [list(note) for note in self.notes],
         }
 
     @classmethod
@@ -152,6 +224,9 @@ class PartitionLedger:
                 bytes=int(data["bytes"]),
                 batches=int(data["batches"]),
                 digest=int(data["digest"]),
+                former_gaps=[_gap(gap) for gap in data.get("former_gaps", ())],
+                superseded=[Superseded(*_gap(row)) for row in data.get("superseded", ())],
+                notes=[Note(str(text), int(at_ms)) for text, at_ms in data.get("notes", ())],
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, LedgerError):
@@ -169,6 +244,13 @@ class PartitionLedger:
             return cls.from_json(json.loads(data))
         except json.JSONDecodeError as error:
             raise LedgerError(f"damaged ledger: {error}") from error
+
+
+def gaps_before(gaps: Iterable[Gap], source_offset: int) -> tuple[list[Gap], list[Gap]]:
+    """The gaps, or parts of them, that lie before an offset, and those that reach behind it."""
+    gaps = list(gaps)
+    kept = [gap._replace(end=min(gap.end, source_offset)) for gap in gaps if gap.start < source_offset]
+    return kept, [gap for gap in gaps if gap.end > source_offset]
 
 
 def _lineage(fields: Iterable[Any]) -> Lineage:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.output import USAGE, fail, print_json, print_table, say
-from isthmus.stores import BackupId, find_manifest, pick_backup, run_connectors
-from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology
+from isthmus.stores import Asked, BackupId, find_manifest, pick_backup, run_connectors
+from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology, unanswered
 
 if TYPE_CHECKING:
     from audit.result import AuditResult
@@ -52,12 +52,13 @@ def audit(
         if link is not None:
             settings = _link_audit(topology, link, topic, by_content)
         else:
-            settings = _backup_audit(topology, str(backup), backup_id, to, topic)
+            settings = _backup_audit(topology, file, str(backup), backup_id, to, topic)
         # Spark is a process of its own: a polite end must reach what stops it.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         result = run_audit(settings.model_copy(update={"tolerate": tuple(tolerate or ())}))
     except (AuditError, NotRunning) as error:
-        fail(str(error))
+        clusters = topology.link_ends(link) if link is not None else [str(to)]
+        fail("\nisthmus: ".join([*unanswered(topology, clusters, file), str(error)]))
     if as_json:
         print_json({**result.totals.model_dump(), **result.model_dump(mode="json")})
     else:
@@ -75,7 +76,12 @@ def _link_audit(topology: Topology, link: str, topics: list[str], by_content: bo
 
 
 def _backup_audit(
-    topology: Topology, name: str, backup_id: str | None, cluster: str | None, topics: list[str]
+    topology: Topology,
+    file: Path,
+    name: str,
+    backup_id: str | None,
+    cluster: str | None,
+    topics: list[str],
 ) -> AuditSettings:
     from topology.settings import restore_audit_settings, store_settings
 
@@ -85,7 +91,10 @@ def _backup_audit(
     runtime = open_runtime(topology)
     store = store_settings(topology, runtime, declared.store)
     found = run_connectors(lambda: find_manifest(store, name, backup_id)).backup_id
-    return run_connectors(lambda: restore_audit_settings(topology, runtime, store, found, cluster, topics))
+    return run_connectors(
+        lambda: restore_audit_settings(topology, runtime, store, found, cluster, topics),
+        Asked(topology, (cluster,), file),
+    )
 
 
 def _show(result: AuditResult) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from isthmus.output import DIFFERENCES, print_json, print_table, say
 from isthmus.progress import ProgressDisplay
-from isthmus.stores import BackupId, BackupName, pick_backup, run_connectors
+from isthmus.stores import Asked, BackupId, BackupName, pick_backup, run_connectors
 from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def create(
             lambda: backup(
                 backup_settings(topology, runtime, name, backup_id or new_backup_id(name)),
                 lambda progress: show(progress.phase, progress.done, progress.total),
-            )
+            ),
+            Asked(topology, (topology.backups[name].cluster,), file),
         )
     _show(manifest, as_json)
     raise typer.Exit(manifest.exit_code)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.output import DIFFERENCES, USAGE, fail, print_json, print_table, say
-from isthmus.stores import run_connectors
-from isthmus.topologies import DEFAULT_FILE, open_runtime, open_topology
+from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
+from isthmus.stores import Asked, run_connectors
+from isthmus.topologies import DEFAULT_FILE, open_runtime, open_topology, unanswered
 
 if TYPE_CHECKING:
     from replicator.settings import LinkSettings
@@ -27,19 +27,32 @@ def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> 
 
     Example: isthmus links status 'east->west'
     """
-    settings = _settings(link, file)
-    rows = run_connectors(lambda: _status(settings))
-    gaps = [gap for row in rows for gap in row["gaps"]]
+    from replicator.link_report import link_report
+
+    settings, asked = _settings(link, file)
+    report = run_connectors(lambda: link_report(settings), replace(asked, clusters=asked.clusters[1:]))
+    if report.source_problem:
+        silent = unanswered(asked.topology, asked.clusters[:1], file) or [report.source_problem]
+        note(f"lag is not known: {silent[0]}")
     if as_json:
-        print_json({"link": link, "partitions": rows})
+        print_json({"link": link, "partitions": report.rows, "source_problem": report.source_problem})
     else:
-        columns = ("topic", "partition", "at_target", "copied", "lag", "runs")
-        print_table(columns, [[row[column] for column in columns] for row in rows])
-        for row in rows:
-            for start, end, reason in row["gaps"]:
-                say(f"gap: {row['topic']}-{row['partition']} source offsets {start} to {end}: {reason}")
-    if gaps:
+        _show(report.rows)
+    if report.differences:
         raise typer.Exit(DIFFERENCES)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state")
+    print_table(columns, [[row[column] for column in columns] for row in rows])
+    for row in rows:
+        where = f"{row['topic']}-{row['partition']}"
+        for start, end, reason in row["gaps"]:
+            say(f"gap: {where} source offsets {start} to {end}: {reason}")
+        for start, end, reason in row["superseded"]:
+            say(f"superseded: {row['at_target']}-{row['partition']} offsets {start} to {end}: {reason}")
+        for text in row["notes"]:
+            say(f"note: {where} {text}")
 
 
 @app.command()
@@ -61,8 +74,8 @@ def translate(
     """
     if (group is None) == (topic is None or offset is None):
         fail("say either --group G, or --topic T --partition P --offset O", USAGE)
-    settings = _settings(link, file)
-    rows = run_connectors(lambda: _translate(settings, group, topic, partition, offset, back))
+    settings, asked = _settings(link, file)
+    rows = run_connectors(lambda: _translate(settings, group, topic, partition, offset, back), asked)
     if as_json:
         print_json({"link": link, "back": back, "positions": rows})
         return
@@ -70,7 +83,7 @@ def translate(
     print_table(columns, [[row[column] for column in columns] for row in rows])
 
 
-def _settings(link: str, file: Path) -> LinkSettings:
+def _settings(link: str, file: Path) -> tuple[LinkSettings, Asked]:
     from topology.runtime import NotRunning
     from topology.settings import link_settings
 
@@ -78,39 +91,10 @@ def _settings(link: str, file: Path) -> LinkSettings:
     if link not in topology.links:
         fail(f"there is no link '{link}' in {topology.name}: {', '.join(topology.links) or 'none'}", USAGE)
     try:
-        return link_settings(topology, open_runtime(topology), link)
+        settings = link_settings(topology, open_runtime(topology), link)
     except NotRunning as error:
         fail(str(error))
-
-
-async def _status(settings: LinkSettings) -> list[dict[str, Any]]:
-    from protocol.client import LATEST, ClusterClient
-    from protocol.errors import ProtocolError
-    from replicator.progress import read_ledgers
-
-    async with ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as client:
-        ledgers = await read_ledgers(client, settings.name)
-    try:
-        async with ClusterClient(
-            settings.source.bootstrap, client_id="isthmus-cli", connect_timeout_s=3
-        ) as client:
-            listed = await asyncio.wait_for(client.list_offsets(dict.fromkeys(ledgers, LATEST)), 10)
-            ends: dict[Any, int] = {tp: found.offset for tp, found in listed.items()}
-    except (ProtocolError, TimeoutError):
-        ends = {}  # the source is gone: lag is unknown, which is not zero
-    return [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "at_target": ledger.target.topic,
-            "copied": ledger.records,
-            "next_source_offset": ledger.next_source_offset,
-            "lag": ends[tp] - ledger.next_source_offset if tp in ends else None,
-            "runs": len(ledger.runs),
-            "gaps": [(gap.start, gap.end, gap.reason) for gap in ledger.gaps],
-        }
-        for tp, ledger in sorted(ledgers.items())
-    ]
+    return settings, Asked(topology, topology.link_ends(link), file)
 
 
 async def _translate(

@@ -10,8 +10,8 @@ import typer
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
 from isthmus.output import fail, print_json, print_table, say
-from isthmus.stores import run_connectors
-from isthmus.topologies import bootstrap_of
+from isthmus.stores import Asked, run_connectors
+from isthmus.topologies import DEFAULT_FILE, bootstrap_of, open_topology
 
 
 def monitor(
@@ -32,7 +32,12 @@ def monitor(
     if port is not None:
         asyncio.run(_serve(bootstrap, cluster, port, interval))
         return
-    rows = run_connectors(lambda: _once(bootstrap))
+    asked = (
+        None
+        if ":" in cluster
+        else Asked(open_topology(file or DEFAULT_FILE), (cluster,), file or DEFAULT_FILE)
+    )
+    rows = run_connectors(lambda: _once(bootstrap), asked)
     if as_json:
         print_json(rows)
     else:

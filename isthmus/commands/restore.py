@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from isthmus.commands.topics import pairs
 from isthmus.output import USAGE, fail, print_json, print_table, say
 from isthmus.progress import ProgressDisplay
-from isthmus.stores import BackupId, BackupName, find_manifest, pick_backup, run_connectors
+from isthmus.stores import Asked, BackupId, BackupName, find_manifest, pick_backup, run_connectors
 from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def restore(
         fail("; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors()), USAGE)
     with ProgressDisplay() as show:
         report = run_connectors(
-            lambda: run(settings, lambda progress: show(progress.phase, progress.done, progress.total))
+            lambda: run(settings, lambda progress: show(progress.phase, progress.done, progress.total)),
+            Asked(topology, (to,), file),
         )
     if as_json:
         print_json(report.model_dump(mode="json"))

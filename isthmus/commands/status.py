@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from isthmus.output import print_json, print_table
+from isthmus.output import print_json, print_table, say
 from isthmus.topologies import DEFAULT_FILE
 
 
@@ -15,16 +16,22 @@ def status(
     file: Annotated[Path, typer.Argument(help="topology YAML")] = DEFAULT_FILE,
     as_json: Annotated[bool, typer.Option("--json", help="for machines")] = False,
 ) -> None:
-    """Show every process of a running topology: state, pid, ports, restarts, log file.
+    """Show every process of a running topology: state, pid, ports, restarts, log file, and what keeps a link
+    that runs from copying.
 
     Example: isthmus status examples/two-datacenters.yaml --json
     """
     from isthmus.topologies import open_runtime, open_topology, run_control
     from topology.control import request
+    from topology.link_health import link_problems
 
     rows = run_control(request(open_runtime(open_topology(file)), "status"))
+    problems = asyncio.run(link_problems(rows))
+    rows = [{**row, "problem": problems.get(row["name"], "")} for row in rows]
     if as_json:
         print_json(rows)
         return
     columns = ("name", "datacenter", "state", "pid", "port", "metrics_port", "restarts", "log")
     print_table(columns, [[row[column] for column in columns] for row in rows])
+    for name, problem in problems.items():
+        say(f"{name}: {problem}")

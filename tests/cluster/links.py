@@ -124,9 +124,17 @@ class LinkProcess:
 
     async def stop(self) -> int:
         """SIGTERM; the exit code."""
+        self.signal(signal.SIGTERM)
+        return await self.ended()
+
+    def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Until it has ended; the exit code."""
+        assert self._process is not None
+        async with asyncio.timeout(60):
             return await self._process.wait()
 
 

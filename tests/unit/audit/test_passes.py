@@ -25,7 +25,7 @@ def frame(spark: Any) -> Any:
             "lane": number,
             "side": 0,
             "position": -(1 << 62) - number,
-            "note": f'{{"split": {number}, "gap_records": 0, "problem": ""}}',
+            "note": f'{{"split": {number}, "side": 0, "gap_records": 0, "problem": ""}}',
         }
         for number in range(len(tables))
     ]

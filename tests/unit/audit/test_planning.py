@@ -19,7 +19,7 @@ from audit.sides import ClusterView, TopicView
 from protocol.client import LATEST, ListedOffset
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
-from transfer.ledger import Gap, Lineage, PartitionLedger
+from transfer.ledger import Copied, Gap, Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
 
 TP = TopicPartition("t", 0)
@@ -270,3 +270,25 @@ async def test_append_time_and_compaction_change_what_is_compared() -> None:
     assert not plan.splits[0].with_timestamp
     plan = await make_plan(SETTINGS, Side({"t": topic()}), Side({"t": topic(policy="compact")}), None)
     assert plan.lanes[0].compacted
+
+
+def test_records_copied_again_after_a_truncation_are_compared_and_the_old_copies_left_out() -> None:
+    made = ledger(Run(0, 0, 100), end=100)
+    made.rewind(80, "source truncated", 1)
+    made.add(Copied((Run(80, 100, 30),), 110, 30, 1, (1,)))
+    lane = with_ledger(0, TP, made, Ends(0, 110), Ends(0, 130))
+    source, target = split_lane(lane, 0, [], [])
+    offsets = np.arange(0, 130, dtype=np.int64)
+    there = Positions(target.runs, target.gaps)
+    assert list(offsets[there.in_gap(offsets)]) == list(range(80, 100))
+    here = Positions(source.runs, source.gaps)
+    assert not here.in_gap(offsets).any()
+    assert list(here.expected(np.arange(78, 82, dtype=np.int64))) == [78, 79, 100, 101]
+
+
+def test_gaps_of_a_topic_that_had_the_name_before_hide_nothing_of_the_new_one() -> None:
+    made = ledger(Run(0, 0, 100), end=100)
+    made.former_gaps.append(Gap(20, 50, "retention passed", 1))
+    lane = with_ledger(0, TP, made, Ends(0, 100), Ends(0, 100))
+    assert (lane.gap_offsets, lane.gap_expired) == (0, 30)
+    assert split_lane(lane, 0, [], [])[0].gaps == ()

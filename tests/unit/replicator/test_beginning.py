@@ -2,7 +2,7 @@
 
 from replicator.opening import Ranges, begin
 from replicator.progress import Entry
-from transfer.ledger import Copied, Lineage, PartitionLedger, ProducerState
+from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap, Run
 
 SOURCE = Lineage("c1", "s1", "orders", 0)
@@ -15,8 +15,8 @@ def stored():
     return Entry(made, ProducerState(3, 0, 100), 2)
 
 
-def go(entry, ranges, source=SOURCE, target=TARGET, *, start_at=-1):
-    return begin(entry, source, target, Ranges(*ranges), start_at=start_at)
+def go(entry, ranges, source=SOURCE, target=TARGET, *, start_at=-1, seen_end=-1):
+    return begin(entry, source, target, Ranges(*ranges), start_at=start_at, seen_end=seen_end)
 
 
 def position(beginning):
@@ -45,14 +45,38 @@ def test_progress_that_belongs_is_used_as_it_is():
     assert beginning.gaps == []
 
 
+OTHERS = (SOURCE._replace(topic_id="s2"), SOURCE._replace(cluster_id="c9"))
+
+
 def test_another_source_topic_or_cluster_is_another_lineage_with_an_open_gap():
-    for lineage in (SOURCE._replace(topic_id="s2"), SOURCE._replace(cluster_id="c9")):
+    for lineage in OTHERS:
         beginning = go(stored(), (0, 5, 150), source=lineage)
         assert position(beginning) == (0, 150)
         assert [(gap.start, gap.end) for gap in beginning.gaps] == [(100, 100)]
         assert "re-created" in beginning.gaps[0].reason
+        assert "not known" in beginning.gaps[0].reason
         assert beginning.entry.producer is None
         assert beginning.entry.ledger.source == lineage
+        assert beginning.entry.ledger.differences == 1
+
+
+def test_a_topic_that_was_copied_to_its_end_before_it_was_created_again_leaves_no_gap():
+    for lineage in OTHERS:
+        beginning = go(stored(), (0, 5, 150), source=lineage, seen_end=100)
+        ledger = beginning.entry.ledger
+        assert (beginning.gaps, ledger.differences) == ([], 0)
+        assert ["re-created" in note.text for note in ledger.notes] == [True]
+
+
+def test_what_was_seen_of_a_topic_and_not_copied_before_it_was_created_again_is_its_gap():
+    ledger = stored()
+    ledger.ledger.add_gap(Gap(100, 110, "retention passed", 1))
+    beginning = go(ledger, (0, 5, 150), source=OTHERS[0], seen_end=130)
+    made = beginning.entry.ledger
+    assert [(gap.start, gap.end) for gap in beginning.gaps] == [(110, 130)]
+    # Offsets of the former topic say nothing about those of the new one.
+    assert (made.gaps, made.missing, made.differences) == ([], 30, 2)
+    assert [(gap.start, gap.end) for gap in made.former_gaps] == [(100, 110), (110, 130)]
 
 
 def test_a_target_created_again_is_filled_again_and_says_what_the_source_no_longer_has():
@@ -69,3 +93,14 @@ def test_records_that_the_target_lost_are_copied_again():
     beginning = go(stored(), (0, 200, 120))
     assert position(beginning) == (70, 120)
     assert beginning.entry.producer is None
+
+
+def test_a_gap_behind_what_is_copied_again_is_not_one_any_more():
+    entry = stored()
+    entry.ledger.target_lost(120, "target lost acknowledged records", 1)  # source 70 to 100
+    again = go(entry, (0, 200, 0), target=TARGET._replace(topic_id="t2")).entry.ledger
+    assert (again.gaps, len(again.notes)) == ([], 1)
+    entry = stored()
+    entry.ledger.add_gap(Gap(100, 130, "retention passed", 1))
+    again = go(entry, (0, 200, 120)).entry.ledger
+    assert (again.gaps, again.next_source_offset) == ([], 70)  # still gone: the source says so once more

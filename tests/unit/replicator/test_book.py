@@ -55,10 +55,14 @@ def test_retention_makes_a_gap_up_to_where_the_source_goes_on(book, registry):
 def test_truncation_goes_back_and_says_what_was_replaced(book):
     book.fault(fault(FaultKind.TRUNCATED, 80))
     book.settle(book.accounts[TP])
-    assert gaps(book) == [(80, 100, "source truncated")]
-    assert book.accounts[TP].entry.ledger.next_source_offset == 80
+    ledger = book.accounts[TP].entry.ledger
+    assert gaps(book) == []  # the source's new records are copied; the old copies belong to nothing
+    assert [(s.start, s.end, s.reason) for s in ledger.superseded] == [(80, 100, "source truncated")]
+    assert book.differences == 1
+    assert ledger.next_source_offset == 80
     book.copied(TP, Copied((Run(80, 100, 5),), 85, 5, 10, (2,)))
-    assert book.accounts[TP].entry.ledger.runs.to_target(82).offset == 102
+    assert ledger.runs.to_target(82).offset == 102
+    assert book.differences == 1
 
 
 def test_a_deleted_topic_is_gone_and_no_gap(book):

@@ -3,7 +3,7 @@
 import pytest
 
 from transfer.digest import extend_digest
-from transfer.ledger import Copied, Gap, LedgerError, Lineage, PartitionLedger
+from transfer.ledger import Copied, Gap, LedgerError, Lineage, Note, PartitionLedger, Superseded
 from transfer.offset_map import Run
 
 EAST = Lineage("east-id", "AAAAAAAAAAAAAAAAAAAAAQ", "orders", 3)
@@ -26,7 +26,36 @@ def test_counts_digest_and_position_follow_what_was_booked():
 
 
 def test_a_stored_ledger_is_read_back_equal():
-    assert PartitionLedger.decode(ledger().encode()) == ledger()
+    made = ledger()
+    made.rewind(8, "source truncated", 9)
+    made.former_gaps.append(Gap(3, 3, "source topic re-created", 8))
+    assert made != ledger()
+    assert PartitionLedger.decode(made.encode()) == made
+
+
+def test_a_ledger_without_the_newer_fields_is_read():
+    old = {k: v for k, v in ledger().to_json().items() if k not in ("superseded", "former_gaps", "notes")}
+    assert PartitionLedger.from_json(old) == ledger()
+
+
+def test_what_the_source_replaced_is_superseded_and_no_gap():
+    made = ledger()
+    made.rewind(8, "source truncated", 9)
+    assert made.superseded == [Superseded(13, 16, "source truncated", 9)]
+    assert (made.gaps, made.next_source_offset, made.missing, made.differences) == ([], 8, 0, 1)
+    assert made.notes == [Note("gap 11..20 (retention passed) was read again: source truncated", 9)]
+    made.add(Copied((Run(8, 16, 4),), 12, 4, 90, (4,)))
+    assert made.superseded == [Superseded(13, 16, "source truncated", 9)]
+
+
+def test_superseded_copies_that_turn_out_to_be_the_sources_are_none():
+    made = ledger()
+    made.rewind(2, "source truncated", 9)
+    assert made.superseded == [Superseded(7, 16, "source truncated", 9)]
+    made.add(Copied((Run(2, 9, 3),), 5, 3, 90, (4,)))
+    assert [(s.start, s.end) for s in made.superseded] == [(7, 9), (12, 16)]
+    made.target_ends(14, "target lost acknowledged records", 10)
+    assert [(s.start, s.end) for s in made.superseded] == [(7, 9), (12, 14)]
 
 
 def test_adjacent_gaps_with_one_reason_become_one():

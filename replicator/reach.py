@@ -1,0 +1,107 @@
+"""The two clusters of a link: connecting to them, however long that takes, and whether they answer now.
+
+Owns the metric and the log line about each. A link whose target is down is up itself and copies nothing: who
+asks how it stands (`isthmus status`) has to be able to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from protocol.client import ClusterClient, WrongClusterError
+from protocol.errors import ProtocolError
+from replicator.metrics import LinkMetrics
+from replicator.settings import ClusterEnd, LinkSettings
+
+_log = logging.getLogger("isthmus.replicator")
+
+_CONNECT_AGAIN_S = 1.0
+_ANSWER_S = 5.0
+
+
+class Reach:
+    """Both ends of one link; `problems` has a text for each that does not answer, by alias."""
+
+    def __init__(self, settings: LinkSettings, metrics: LinkMetrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self.problems: dict[str, str] = {}
+        for end in (settings.source, settings.target):
+            metrics.cluster_up.labels(settings.name, end.alias).set(0)
+
+    async def connect(
+        self, stop: asyncio.Event, stack: AsyncExitStack
+    ) -> tuple[ClusterClient, ClusterClient] | None:
+        """Clients of source and target; None when told to stop before."""
+        clients = []
+        for end in (self._settings.source, self._settings.target):
+            client = await self._one(end, stop)
+            if client is None:
+                return None
+            stack.push_async_exit(client)
+            clients.append(client)
+        return clients[0], clients[1]
+
+    async def _one(self, end: ClusterEnd, stop: asyncio.Event) -> ClusterClient | None:
+        while True:
+            client = ClusterClient(end.bootstrap, client_id=f"isthmus-link-{self._settings.name}")
+            opening = asyncio.ensure_future(client.__aenter__())
+            stopping = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not opening.done():
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+                return None
+            error = opening.exception()
+            if error is None:
+                self._answers(end)
+                return client
+            if not isinstance(error, ProtocolError):
+                raise error
+            self._silent(end, error)
+            if await set_within(stop, _CONNECT_AGAIN_S):
+                return None
+
+    async def look(self, source: ClusterClient, target: ClusterClient) -> None:
+        """Asks both. Raises WrongClusterError."""
+        ends = ((self._settings.source, source), (self._settings.target, target))
+        await asyncio.gather(*(self._ask(end, client) for end, client in ends))
+
+    async def _ask(self, end: ClusterEnd, client: ClusterClient) -> None:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await client.metadata(())
+        except WrongClusterError:
+            raise
+        except (ProtocolError, TimeoutError) as error:
+            self._silent(end, error)
+        else:
+            self._answers(end)
+
+    def _silent(self, end: ClusterEnd, error: Exception) -> None:
+        self._metrics.cluster_up.labels(self._settings.name, end.alias).set(0)
+        if end.alias not in self.problems:
+            _log.warning("%s: %s cannot be reached: %s", self._settings.name, end.alias, _text(error))
+        self.problems[end.alias] = f"{end.alias} cannot be reached: {_text(error)}"
+
+    def _answers(self, end: ClusterEnd) -> None:
+        self._metrics.cluster_up.labels(self._settings.name, end.alias).set(1)
+        if self.problems.pop(end.alias, None) is not None:
+            _log.info("%s: %s can be reached again", self._settings.name, end.alias)
+
+
+def _text(error: Exception) -> str:
+    return str(error) or f"no answer within {_ANSWER_S:g} s"
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether the event is set before the time is over."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,40 @@
+"""How the links of a running topology stand, as their own metrics say: which of their clusters answer.
+
+A link's process is ready as soon as it runs, and keeps running while a cluster is down: "ready" alone says
+nothing about copying. Owns reading one gauge of `replicator.metrics` over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from topology.runtime import HOST
+
+_ANSWER_S = 3.0
+
+
+async def link_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """By process name, what keeps a link that is ready from copying; `rows` are the supervisor's."""
+    links = [row for row in rows if row["kind"] == "link" and row["state"] == "ready"]
+    found = await asyncio.gather(*(asyncio.to_thread(_problem, row["metrics_port"]) for row in links))
+    return {row["name"]: problem for row, problem in zip(links, found, strict=True) if problem}
+
+
+def _problem(port: int) -> str:
+    try:
+        with urlopen(f"http://{HOST}:{port}/metrics", timeout=_ANSWER_S) as answer:
+            text = answer.read().decode()
+    except (OSError, ValueError) as error:
+        return f"its metrics cannot be read: {error}"
+    silent = [
+        sample.labels["cluster"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "isthmus_link_cluster_up" and not sample.value
+    ]
+    return f"{' and '.join(silent)} cannot be reached" if silent else ""
