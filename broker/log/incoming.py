@@ -4,13 +4,11 @@ Only headers and checksums are looked at; records are decoded where Kafka's rule
 record on a compacted topic, a lower limit for timestamps, and to name the offenders once a header has shown
 that there are some. Nothing is changed here, and nothing is known about offsets already in the log.
 
-`ordinary_batch` is the fast way for the usual case, one plain batch. It only ever says yes or "look
-closely": all refusals come from `read_batches` and `check_batches`, which know every case.
+The usual case, one plain batch, does not come here (`ordinary_append`): all refusals do.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum
-from struct import Struct
 
 from crc32c import crc32c
 
@@ -18,7 +16,6 @@ from broker.log.config import NO_LIMIT_MS, LogConfig
 from broker.log.errors import AppendRefused
 from protocol.errors import DecodeError, ErrorCode
 from protocol.records import (
-    HEADER_SIZE,
     BatchHeader,
     ImpossibleCountError,
     UnsupportedMagicError,
@@ -31,14 +28,10 @@ from protocol.records.header import (
     CRC_START,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
-    MAGIC,
-    TRANSACTIONAL,
 )
 
 _MAX_CODEC = 4
 _NO_TIMESTAMP = -1
-_FIELDS = Struct(">qiibIhiqqqhii")
-_UNUSUAL = ~(CODEC_MASK | TRANSACTIONAL)
 
 
 class Origin(IntEnum):
@@ -67,14 +60,22 @@ class AppendRules:
     """Every record needs a key."""
     every_record: bool
     """A header is not enough to tell whether a batch is acceptable."""
-    closer_look: bool
-    """No batch is an ordinary one: each is checked record by record, stamped, or may need another codec."""
+    ordinary_bytes: int
+    """Size up to which a batch may be an ordinary one; 0 where each is checked record by record, stamped,
+    flushed, or may need another codec.
+    """
 
     @classmethod
     def of(cls, config: LogConfig) -> "AppendRules":
         append_time = config.log_append_time
         behind = NO_LIMIT_MS if append_time else config.message_timestamp_before_max_ms
         every_record = config.compacts or behind != NO_LIMIT_MS
+        closer_look = (
+            every_record
+            or append_time
+            or config.compression_type != "producer"
+            or config.flush_messages != NO_LIMIT_MS
+        )
         return cls(
             max_batch_bytes=config.max_message_bytes,
             append_time=append_time,
@@ -82,31 +83,8 @@ class AppendRules:
             behind_ms=behind,
             keyed=config.compacts,
             every_record=every_record,
-            closer_look=every_record or append_time or config.compression_type != "producer",
+            ordinary_bytes=0 if closer_look else config.max_message_bytes,
         )
-
-
-def ordinary_batch(view: memoryview, rules: AppendRules, now_ms: int) -> BatchHeader | None:
-    """The header of one batch that a client may send just so; None when it takes a closer look."""
-    size = len(view)
-    if size < HEADER_SIZE or size > rules.max_batch_bytes or rules.closer_look:
-        return None
-    fields = _FIELDS.unpack_from(view)
-    base_offset, length, _, magic, crc, attributes, delta, _, latest, producer_id, _, sequence, count = fields
-    if (
-        length + LENGTH_OVERHEAD == size
-        and magic == MAGIC
-        and not base_offset
-        and count == delta + 1
-        and count > 0
-        and not attributes & _UNUSUAL
-        and attributes & CODEC_MASK <= _MAX_CODEC
-        and latest <= now_ms + rules.ahead_ms
-        and (producer_id < 0 or sequence >= 0)
-        and crc32c(view[CRC_START:]) == crc
-    ):
-        return tuple.__new__(BatchHeader, fields)
-    return None
 
 
 def read_batches(where: str, view: memoryview, rules: AppendRules, origin: Origin) -> Batches:

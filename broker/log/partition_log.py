@@ -28,12 +28,11 @@ from broker.log.incoming import (
     Origin,
     check_batches,
     check_copies,
-    ordinary_batch,
     read_batches,
 )
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.loading import load_log
-from broker.log.log_view import LogView
+from broker.log.ordinary_append import OrdinaryAppend
 from broker.log.producer_gate import aborted_by, check_producers, note_producer
 from broker.log.producer_state import ProducerStates, SeenBatch
 from broker.log.recompression import recompressed
@@ -41,7 +40,7 @@ from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
 from broker.log.txn_index import AbortedTxn, indexed
 from protocol.errors import ErrorCode
-from protocol.records import BatchHeader, assign_offsets, set_log_append_time
+from protocol.records import assign_offsets, set_log_append_time
 from protocol.types import Buffer
 
 log = logging.getLogger("isthmus.broker.log")
@@ -57,9 +56,9 @@ class AppendResult(NamedTuple):
     """A retry of what was stored before; the offsets are those of then."""
 
 
-class Log(LogView):
+class Log(OrdinaryAppend):
     __slots__ = (
-        "_closed", "_failing", "_flush_lock", "_flushed_ms", "_idle_end", "_rules", "_truncations",
+        "_flush_lock", "_flushed_ms", "_idle_end", "_truncations",
         "clock",
         "recovery_point", "storage_failed",
     )  # fmt: skip
@@ -76,15 +75,12 @@ class Log(LogView):
         """Use `open`."""
         super().__init__(directory, config, segments, producers, epochs)
         self.clock = clock
-        self._rules = AppendRules.of(config)
         self.recovery_point = 0
         self.storage_failed: Callable[[str, OSError], None] | None = None
         self._idle_end = -1
         self._flushed_ms = clock.now_ms()
         self._flush_lock = threading.Lock()
         self._truncations = 0
-        self._failing = False
-        self._closed = False
 
     @classmethod
     def open(
@@ -124,6 +120,7 @@ class Log(LogView):
             return  # the controller repeats itself, and topics may have thousands of partitions
         self._config = config
         self._rules = AppendRules.of(config)
+        self._room = None
 
     # --- appending
 
@@ -144,9 +141,9 @@ class Log(LogView):
         view = batches if type(batches) is memoryview else memoryview(batches)
         now_ms = self.clock.now_ms()
         if origin is Origin.CLIENT:
-            header = ordinary_batch(view, self._rules, now_ms)
-            if header is not None:
-                return self._append_ordinary(view, header, leader_epoch, now_ms)
+            placed = self.append_ordinary(view, leader_epoch, now_ms)
+            if placed is not None:
+                return AppendResult(placed[0], placed[1] - 1, -1, self.start_offset)
         found = read_batches(self._where, view, self._rules, origin)
         if origin is Origin.REPLICATION:
             return self._append_copies(view, found, now_ms)
@@ -174,35 +171,6 @@ class Log(LogView):
             first += header.last_offset_delta + 1
         self._appended(offset)
         return AppendResult(base, offset - 1, append_time, self.start_offset)
-
-    def _append_ordinary(
-        self, view: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> AppendResult:
-        """`append` without loops for the case that makes up the load. Must do the same."""
-        idempotent = header.producer_id >= 0
-        if idempotent:
-            seen = self.producers.admit(header)
-            if seen is not None:
-                return self._known(seen)
-        base = self._end
-        last = base + header.last_offset_delta
-        size = len(view)
-        assign_offsets(view, 0, base, leader_epoch)
-        active = self.segments.active
-        latest = header.max_timestamp
-        as_usual = leader_epoch == self.epochs.latest and not self._closed
-        if as_usual and active.has_room(size, latest, last, now_ms, self._config):
-            try:
-                active.write(view)
-            except OSError as error:
-                raise self._refusal(error) from error
-        else:
-            active = self._write(view, latest, last, [(leader_epoch, base)], now_ms)
-        active.note(last, latest, size)
-        if idempotent:
-            self.producers.update(header, base, now_ms)
-        self._appended(last + 1)
-        return tuple.__new__(AppendResult, (base, last, -1, self.start_offset, False))
 
     def _known(self, seen: SeenBatch) -> AppendResult:
         append_time = seen.timestamp if self._rules.append_time else -1
@@ -329,6 +297,7 @@ class Log(LogView):
 
     def _set_end(self, offset: int) -> None:
         self._end = offset
+        self._room = None
         self.start_offset = min(self.start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_end(offset)
@@ -422,5 +391,6 @@ class Log(LogView):
     def release(self) -> None:
         """Let go of all files at once and write nothing (after a failure, or before deletion)."""
         self._closed = True
+        self._room = None
         for segment in self.segments:
             segment.release()

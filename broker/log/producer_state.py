@@ -58,7 +58,7 @@ class Producer:
 
 
 class ProducerStates:
-    __slots__ = ("_completed", "_ongoing", "_producers", "expiration_ms", "where")
+    __slots__ = ("_ongoing", "_producers", "completed", "expiration_ms", "where")
 
     def __init__(self, where: str, expiration_ms: int = 86_400_000) -> None:
         self.where = where
@@ -66,7 +66,7 @@ class ProducerStates:
         self._producers: dict[int, Producer] = {}
         self._ongoing: dict[int, int] = {}
         """First offset of each open transaction -> producer id, in offset order."""
-        self._completed: list[CompletedTxn] = []
+        self.completed: list[CompletedTxn] = []
         """Ended transactions whose marker is not below the high watermark yet."""
 
     def __len__(self) -> int:
@@ -80,24 +80,17 @@ class ProducerStates:
 
     # --- before the append
 
-    def admit(self, header: BatchHeader) -> SeenBatch | None:
-        """Whether the batch may follow: None if so, or the batch as stored before when this one is a retry.
-
-        Raises `AppendRefused`.
+    def follows(self, producer_id: int, epoch: int, sequence: int, attributes: int) -> bool:
+        """Whether the batch is simply the next one of a producer that is known; if not, `duplicate` and
+        `check` tell more.
         """
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            return None  # never seen, or expired: any sequence starts it, as in Kafka
-        if (
-            header.base_sequence != (producer.last_sequence + 1) & _SEQUENCE_MASK
-            or header.producer_epoch != producer.epoch
-            or producer.txn_first_offset is not None
-        ):
-            seen = self.duplicate(header)
-            if seen is not None:
-                return seen
-            self.check(header)
-        return None
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and sequence == (producer.last_sequence + 1) & _SEQUENCE_MASK
+            and epoch == producer.epoch
+            and (producer.txn_first_offset is None or bool(attributes & TRANSACTIONAL))
+        )
 
     def duplicate(self, header: BatchHeader) -> SeenBatch | None:
         """The batch as stored before, when this one is a retry that we still remember."""
@@ -171,7 +164,10 @@ class ProducerStates:
 
     def update(self, header: BatchHeader, first_offset: int, now_ms: int) -> None:
         """Remember a data batch that was stored at `first_offset`."""
-        producer = self._enter(header.producer_id, header.producer_epoch, now_ms)
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._enter(header.producer_id, header.producer_epoch, now_ms)
+        producer.touched_ms = now_ms
         delta = header.last_offset_delta
         first = header.base_sequence
         last = producer.last_sequence = (first + delta) & _SEQUENCE_MASK if first >= 0 else first
@@ -195,7 +191,7 @@ class ProducerStates:
             return None
         self._ongoing.pop(first, None)
         done = CompletedTxn(header.producer_id, first, offset, not commit)
-        self._completed.append(done)
+        self.completed.append(done)
         return done
 
     def _enter(self, producer_id: int, epoch: int, now_ms: int) -> Producer:
@@ -215,7 +211,7 @@ class ProducerStates:
     def first_unstable(self) -> int | None:
         """First offset of the oldest transaction that is open, or ended above the high watermark."""
         oldest = next(iter(self._ongoing), None)
-        for txn in self._completed:
+        for txn in self.completed:
             if oldest is None or txn.first_offset < oldest:
                 oldest = txn.first_offset
         return oldest
@@ -226,8 +222,8 @@ class ProducerStates:
         return min(others, default=done.last_offset + 1)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        if self._completed:
-            self._completed = [txn for txn in self._completed if txn.last_offset >= high_watermark]
+        if self.completed:
+            self.completed = [txn for txn in self.completed if txn.last_offset >= high_watermark]
 
     def expire(self, now_ms: int) -> int:
         """Forget producers that were quiet for too long and have nothing open; returns how many."""
@@ -255,7 +251,7 @@ class ProducerStates:
     def clear(self) -> None:
         self._producers.clear()
         self._ongoing.clear()
-        self._completed.clear()
+        self.completed.clear()
 
     def to_snapshot(self) -> list[SnapshotEntry]:
         """Kafka keeps only the last batch of each producer in a snapshot; its timestamp here is the last

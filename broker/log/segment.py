@@ -263,13 +263,24 @@ class Segment:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
         if self.bytes_since_index > self.index_interval:
-            offsets, times = self.offset_index, self.time_index
-            offsets.append(last_offset, position)
-            times.append(self.max_timestamp, self.max_timestamp_offset)
-            self.bytes_since_index = 0
-            self._check_indexes(offsets, times)
+            self._index(last_offset, position)
         self.bytes_since_index += size
         self.size = position + size
+
+    def _index(self, last_offset: int, position: int) -> None:
+        """Entries for the batch at `position`. Most get one, so nothing is called without need."""
+        offsets, times = self._offset_index, self._time_index
+        if offsets is None or times is None:
+            offsets, times = self.offset_index, self.time_index
+        offsets.offsets.append(last_offset - self.base_offset)
+        positions = offsets.positions
+        positions.append(position)
+        times.append(self.max_timestamp, self.max_timestamp_offset)
+        self.bytes_since_index = 0
+        self.indexes_full = (
+            len(positions) * OFFSET_ENTRY + OFFSET_ENTRY > self.index_bytes
+            or len(times.entries) + TIME_ENTRY > self.index_bytes
+        )
 
     def _check_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         self.indexes_full = (

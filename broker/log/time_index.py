@@ -35,13 +35,15 @@ def read_last(path: str, base_offset: int) -> tuple[int, int] | None:
 
 
 class TimeIndex:
-    __slots__ = ("base_offset", "entries", "saved")
+    __slots__ = ("_newest", "base_offset", "entries", "saved")
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
         self.entries = bytearray()
         self.saved = 0
         """Bytes known to be in the file."""
+        self._newest = NO_TIMESTAMP
+        """Timestamp of the last entry."""
 
     def __len__(self) -> int:
         return len(self.entries) // ENTRY_SIZE
@@ -63,6 +65,7 @@ class TimeIndex:
                 return None
             previous = entry
         index.saved = end
+        index._newest = previous[0]
         return index
 
     def last(self) -> tuple[int, int]:
@@ -74,11 +77,9 @@ class TimeIndex:
 
     def append(self, timestamp: int, offset: int) -> None:
         """Note the largest timestamp so far; nothing happens when it is not larger than the last entry's."""
-        entries = self.entries
-        if timestamp > (
-            ENTRY.unpack_from(entries, len(entries) - ENTRY_SIZE)[0] if entries else NO_TIMESTAMP
-        ):
-            entries += ENTRY.pack(timestamp, offset - self.base_offset)
+        if timestamp > self._newest:
+            self.entries += ENTRY.pack(timestamp, offset - self.base_offset)
+            self._newest = timestamp
 
     def lookup(self, timestamp: int) -> int:
         """An offset at or before the first batch whose largest timestamp reaches `timestamp`."""
@@ -97,6 +98,7 @@ class TimeIndex:
             keep -= ENTRY_SIZE
         if keep < len(entries):
             del entries[keep:]
+            self._newest = self.last()[0]
             if self.saved > keep:
                 self.saved = -1
 
