@@ -35,6 +35,7 @@ from broker.log import LogDirError, LogManager
 from broker.log.checkpoints import META_PROPERTIES, CheckpointDamaged, read_meta_properties
 from broker.loop_delay import LoopWatch
 from broker.metrics_endpoint import MetricsEndpoint
+from broker.security.listeners import inter_broker_client
 from broker.server.app import Broker, assemble
 
 STOPPED = 0
@@ -182,7 +183,10 @@ class _Process:
             )
         directories = config.data_directories
         self._plane = plane = await ControlPlane.open(
-            config, self._clock, known_broker_id=_earlier_broker_id(directories)
+            config,
+            self._clock,
+            known_broker_id=_earlier_broker_id(directories),
+            security=inter_broker_client(config),
         )
         config = plane.config
         logs = LogManager(
@@ -211,6 +215,7 @@ class _Process:
             controller=plane.controller,
         )
         self._logs = logs
+        await broker.credentials.start()
         broker.metrics.gauge(
             "kafka_log_logmanager_offlinelogdirectorycount",
             "Log directories that failed",

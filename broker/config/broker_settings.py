@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from broker.config.cluster_settings import CoordinatorSettings, ReplicationSettings, TopicCreationSettings
 from broker.config.definition import Definition, definitions
 from broker.config.listeners import Endpoint, parse_listeners, parse_protocol_map
+from broker.config.security_settings import ListenerSecurity, SecuritySettings, listener_security
 from broker.config.server_settings import ConnectionSettings, IdentitySettings, LogSettings
 from broker.config.topic_settings import TopicConfig
 
@@ -19,6 +20,7 @@ from broker.config.topic_settings import TopicConfig
 class BrokerConfig(
     IdentitySettings,
     ConnectionSettings,
+    SecuritySettings,
     LogSettings,
     TopicCreationSettings,
     ReplicationSettings,
@@ -47,6 +49,11 @@ class BrokerConfig(
             return self.inter_broker_listener_name.upper()
         wanted = self.security_inter_broker_protocol
         return next(endpoint.name for endpoint in self.endpoints if endpoint.protocol == wanted)
+
+    def security_of(self, listener: str) -> ListenerSecurity:
+        """TLS and SASL of a listener: its own settings over the general ones."""
+        protocol = parse_protocol_map(self.listener_security_protocol_map)[listener]
+        return listener_security(self, listener, protocol, self.given)
 
     @property
     def data_directories(self) -> tuple[str, ...]:

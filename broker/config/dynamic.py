@@ -14,6 +14,7 @@ from typing import Final
 from broker.config.broker_settings import BROKER_DEFINITIONS, BrokerConfig
 from broker.config.definition import ConfigError, unknown
 from broker.config.foreign import IGNORED, refused
+from broker.config.security_settings import PREFIX
 from broker.config.topic_settings import TOPIC_DEFINITIONS, broker_synonyms, topic_defaults
 
 _OF_THE_BROKER: Final = (
@@ -48,7 +49,8 @@ def check(settings: Mapping[str, str]) -> None:
     errors = []
     fixed = []
     for name, text in settings.items():
-        known = name in BROKER_DEFINITIONS or name in _SYNONYMS or name in IGNORED or refused(name)
+        known = name in BROKER_DEFINITIONS or name in _SYNONYMS or name in IGNORED
+        known = known or name.startswith(PREFIX) or refused(name) is not None
         if name in DYNAMIC:
             try:
                 _parsed({name: text})

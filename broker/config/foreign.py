@@ -57,7 +57,8 @@ IGNORED: Mapping[str, str] = {
 }
 
 _KRAFT = "brokers of isthmus use ZooKeeper; remove it and set zookeeper.connect"
-_SECURITY = "this version serves plain connections only; remove it and keep the port on a trusted network"
+_AUTHORIZER = "there is no authorizer yet: every client that gets in may do everything; remove it"
+_SECURITY = "this part of TLS and SASL is not offered (docs of broker/security); remove it"
 _TIERED = "tiered storage is not offered; remove it"
 
 _REFUSED_PREFIXES: Mapping[str, str] = {
@@ -68,7 +69,6 @@ _REFUSED_PREFIXES: Mapping[str, str] = {
     "ssl.": _SECURITY,
     "sasl.": _SECURITY,
     "delegation.token.": _SECURITY,
-    "listener.name.": _SECURITY,
     "zookeeper.ssl.": _SECURITY,
     "remote.": _TIERED,
     "log.local.": _TIERED,
@@ -82,10 +82,10 @@ _REFUSED: Mapping[str, str] = {
     "node.id": "brokers of isthmus use ZooKeeper; write broker.id",
     "controller.listener.names": _KRAFT,
     "broker.session.timeout.ms": _KRAFT,
-    "authorizer.class.name": _SECURITY,
+    "authorizer.class.name": _AUTHORIZER,
     "zookeeper.set.acl": _SECURITY,
     "principal.builder.class": _SECURITY,
-    "super.users": _SECURITY,
+    "super.users": _AUTHORIZER,
 }
 
 

@@ -9,6 +9,8 @@ from broker.config.broker_settings import BROKER_DEFINITIONS, BrokerConfig
 from broker.config.definition import ConfigError, unknown
 from broker.config.foreign import IGNORED, refused
 from broker.config.listeners import Endpoint
+from broker.config.security_rules import security_contradictions
+from broker.config.security_settings import PREFIX, check_listener_setting
 from broker.config.topic_settings import broker_synonyms, topic_defaults
 
 _log = logging.getLogger("isthmus.broker")
@@ -51,6 +53,9 @@ def _value(name: str, text: str) -> dict[str, object]:
         topic_defaults({name: text})
     if definition is not None or name in _SYNONYMS:
         return values
+    if name.startswith(PREFIX):
+        check_listener_setting(name, text)
+        return values
     if (why := refused(name)) is not None:
         raise ValueError(f"{name}: {why}")
     if name not in IGNORED:
@@ -85,9 +90,6 @@ def _contradictions(config: BrokerConfig) -> Iterable[str]:
 def _listener_contradictions(
     config: BrokerConfig, endpoints: Sequence[Endpoint], advertised: Sequence[Endpoint]
 ) -> Iterable[str]:
-    for endpoint in endpoints:
-        if endpoint.protocol != "PLAINTEXT":
-            yield f"listeners: {endpoint}: this version serves PLAINTEXT only, not {endpoint.protocol}"
     names = {endpoint.name for endpoint in endpoints}
     for endpoint in advertised:
         if endpoint.name not in names:
@@ -97,6 +99,7 @@ def _listener_contradictions(
         yield f"inter.broker.listener.name: {named} is not among the listeners"
     if named is None and all(item.protocol != config.security_inter_broker_protocol for item in endpoints):
         yield f"security.inter.broker.protocol: no listener has {config.security_inter_broker_protocol}"
+    yield from security_contradictions(config, endpoints)
 
 
 def read_properties(path: Path | str) -> tuple[dict[str, str], dict[str, str]]:

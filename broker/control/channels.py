@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker.control.orders import LiveBroker, Order
-from protocol.client import Connection
+from protocol.client import ClientSecurity, Connection
 from protocol.client.errors import ConnectError
 from protocol.errors import ProtocolError
 
@@ -22,10 +22,11 @@ _LONGEST_PAUSE_S = 1.0
 class Channel:
     """Messages to one broker, as registered with one epoch."""
 
-    def __init__(self, broker: LiveBroker, listener: str, timeout_s: float) -> None:
+    def __init__(self, broker: LiveBroker, listener: str, timeout_s: float, security: ClientSecurity) -> None:
         self.broker = broker
         self._address = broker.address(listener)
         self._timeout_s = timeout_s
+        self._security = security
         self._queue: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
         self._connection: Connection | None = None
         self._sender = asyncio.create_task(self._send_all(), name=f"orders for broker {broker.broker_id}")
@@ -58,11 +59,15 @@ class Channel:
         pause = _FIRST_PAUSE_S
         while True:
             try:
+                if self._connection is not None and self._connection.retired:
+                    await self._disconnect()
                 if self._connection is None:
                     self._connection = await Connection.open(
                         self._address.host,
                         self._address.port,
                         client_id="controller",
+                        ssl=self._security.ssl,
+                        sasl=self._security.sasl,
                         timeout_s=self._timeout_s,
                     )
                 return await self._connection.send(request)
@@ -82,8 +87,9 @@ class Channel:
 class Channels:
     """The channels to all living brokers."""
 
-    def __init__(self, listener: str, timeout_s: float) -> None:
+    def __init__(self, listener: str, timeout_s: float, security: ClientSecurity) -> None:
         self._listener = listener
+        self._security = security
         self._timeout_s = timeout_s
         self._channels: dict[int, Channel] = {}
 
@@ -94,7 +100,7 @@ class Channels:
                 await self._channels.pop(number).close()
         for number, broker in brokers.items():
             if number not in self._channels:
-                self._channels[number] = Channel(broker, self._listener, self._timeout_s)
+                self._channels[number] = Channel(broker, self._listener, self._timeout_s, self._security)
 
     def send(self, order: Order) -> "asyncio.Future[Any]":
         return self._channels[order.broker_id].send(order.request)

@@ -1,14 +1,15 @@
 """Settings in ZooKeeper: /config/topics, /config/brokers, and /config/changes that tells brokers of a change.
 
 Keeps the overrides of known topics and the dynamic settings of this broker, so that reading what is in force
-never waits. A stored setting that this version does not know is left alone and has no effect.
+never waits. Settings of other kinds (users) it reads, writes and tells of, and knows nothing more of them.
+A stored setting that this version does not know is left alone and has no effect.
 (Kafka: `ZkConfigManager`, `ConfigRepository`.)
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from broker.clock import Clock
 from broker.config import TOPIC_DEFINITIONS, BrokerConfig, ConfigError, TopicConfig, dynamic
@@ -54,6 +55,7 @@ class ConfigStore:
         self._overrides: dict[str, dict[str, str]] = {}
         self._effective: dict[str, TopicConfig] = {}
         self._listeners: list[Callable[[str], None]] = []
+        self._entity_listeners: dict[str, Callable[[str], Awaitable[None]]] = {}
         self._seen = -1
         self._wake = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
@@ -192,6 +194,28 @@ class ConfigStore:
                 continue  # somebody else wrote in between
             return wanted
 
+    # -- other kinds
+
+    async def entity_names(self, kind: str) -> list[str]:
+        """Names of all nodes of a kind, for example of `users`."""
+        return await self._zookeeper.children(paths.config_kind(kind))
+
+    async def entity(self, kind: str, name: str) -> dict[str, str]:
+        """The settings as they are stored now."""
+        texts, _ = await self._read(paths.entity_config(kind, name))
+        return texts
+
+    async def change_entity(
+        self, kind: str, name: str, edit: Callable[[dict[str, str]], dict[str, str]]
+    ) -> None:
+        """Replace the settings by `edit(current)` and tell all brokers. `edit` may run again."""
+        await self._write(paths.entity_config(kind, name), edit)
+        await self.announce(f"{kind}/{name}")
+
+    def on_entity_change(self, kind: str, follow: Callable[[str], Awaitable[None]]) -> None:
+        """`follow` gets the rest of the entity's path after a change, by whatever broker."""
+        self._entity_listeners[kind] = follow
+
     async def announce(self, entity_path: str) -> None:
         await self._zookeeper.create_sequential(paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity_path))
 
@@ -235,6 +259,10 @@ class ConfigStore:
                 self._tell(topic)
             elif entity.startswith(_BROKERS):
                 await self._broker_changed(entity.removeprefix(_BROKERS))
+            else:
+                kind, _, rest = entity.partition("/")
+                if kind in self._entity_listeners:
+                    await self._entity_listeners[kind](rest)
         if self._clock.now_ms() - node.created_ms > _CHANGES_KEPT_MS:
             with contextlib.suppress(NoNode):  # another broker was quicker
                 await self._zookeeper.delete(f"{paths.CONFIG_CHANGES}/{name}")

@@ -19,6 +19,8 @@ from broker.control.nodes import TopicNode
 from broker.control.orders import Order, Sender
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import SessionEvent, SessionExpired
+from protocol.client import ClientSecurity
+from protocol.client.security import PLAINTEXT
 from protocol.errors import ErrorCode
 from protocol.messages.stop_replica_request import StopReplicaRequest
 from protocol.types import TopicPartition
@@ -41,6 +43,7 @@ class Controller:
         listener: str,
         socket_timeout_s: float,
         unclean: Callable[[str], bool] = lambda topic: False,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         self.core: ControllerCore | None = None
         self._zookeeper = zookeeper
@@ -48,7 +51,7 @@ class Controller:
         self._broker_id = broker_id
         self._listener = listener
         self._unclean = unclean
-        self._channels = Channels(listener, socket_timeout_s)
+        self._channels = Channels(listener, socket_timeout_s, security)
         self._reign: Reign | None = None
         self._flags: set[str] = set()
         self._on_election = functools.partial(self._flag, "election")

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from protocol.client import ClientSecurity
+from protocol.client.security import PLAINTEXT
 from protocol.messages.update_metadata_request import UpdateMetadataPartitionState, UpdateMetadataRequest
 from protocol.types import ZERO_UUID
 
@@ -64,11 +66,17 @@ class TopicInfo:
 
 
 class MetadataCache:
-    """`generation` grows with every change; `broker_epoch` is our own registration's, -1 without one."""
+    """`generation` grows with every change; `broker_epoch` is our own registration's, -1 without one.
 
-    def __init__(self, cluster_id: str = "", broker_id: int = -1) -> None:
+    `peer_security` is how this broker speaks to the others at their addresses.
+    """
+
+    def __init__(
+        self, cluster_id: str = "", broker_id: int = -1, peer_security: ClientSecurity = PLAINTEXT
+    ) -> None:
         self.cluster_id = cluster_id
         self.broker_id = broker_id
+        self.peer_security = peer_security
         self.broker_epoch = -1
         self.controller_id = -1
         self.controller_epoch = -1

@@ -59,5 +59,13 @@ def broker_config(name: str) -> str:
     return f"{CONFIG_BROKERS}/{name}"
 
 
+def config_kind(kind: str) -> str:
+    return f"/config/{kind}"
+
+
+def entity_config(kind: str, name: str) -> str:
+    return f"/config/{kind}/{name}"
+
+
 def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"

@@ -25,7 +25,8 @@ from broker.control.session_file import Session, SessionFile
 from broker.control.topic_admin import TopicAdmin
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import SessionEvent, SessionExpired
-from protocol.client import Connection
+from protocol.client import ClientSecurity, Connection
+from protocol.client.security import PLAINTEXT
 from protocol.errors import ProtocolError
 from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
 
@@ -36,10 +37,17 @@ _TELL_EVERY_S = 10.0
 class ControlPlane:
     """`failed` is done, with the reason, when this broker can not go on."""
 
-    def __init__(self, zookeeper: ZooKeeper, config: BrokerConfig, cluster_id: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        config: BrokerConfig,
+        cluster_id: str,
+        clock: Clock,
+        security: ClientSecurity = PLAINTEXT,
+    ) -> None:
         self.zookeeper = zookeeper
         self.config = config
-        self.metadata = MetadataCache(cluster_id, config.broker_id)
+        self.metadata = MetadataCache(cluster_id, config.broker_id, security)
         self.configs = ConfigStore(zookeeper, config, clock)
         self.topics = TopicAdmin(zookeeper, config, self.configs, self.metadata)
         self.failed: asyncio.Future[AlreadyRegistered] = asyncio.get_running_loop().create_future()
@@ -50,14 +58,23 @@ class ControlPlane:
             listener=config.inter_broker_listener,
             socket_timeout_s=config.controller_socket_timeout_ms / 1000,
             unclean=lambda topic: self.configs.effective(topic).unclean_leader_election_enable,
+            security=security,
         )
         self._clock = clock
         self._registration: Registration | None = None
         self._session_file: SessionFile | None = None
 
     @classmethod
-    async def open(cls, config: BrokerConfig, clock: Clock, *, known_broker_id: int | None) -> Self:
-        """Connect. `known_broker_id` is what the data directory says of an earlier run.
+    async def open(
+        cls,
+        config: BrokerConfig,
+        clock: Clock,
+        *,
+        known_broker_id: int | None,
+        security: ClientSecurity = PLAINTEXT,
+    ) -> Self:
+        """Connect. `known_broker_id` is what the data directory says of an earlier run; `security` is how
+        this broker speaks to others.
 
         Raises ZooKeeperUnavailable.
         """
@@ -75,7 +92,7 @@ class ControlPlane:
                 if number is None:
                     number = await identity.next_broker_id(zookeeper, config)
                 config = dataclasses.replace(config, broker_id=number)
-            plane = cls(zookeeper, config, cluster_id, clock)
+            plane = cls(zookeeper, config, cluster_id, clock, security)
             await plane.configs.start()
         except BaseException:
             await zookeeper.close()
@@ -144,7 +161,14 @@ class ControlPlane:
         address = self.metadata.endpoint(self.metadata.controller_id, self.config.inter_broker_listener)
         if address is None:
             return
-        connection = await Connection.open(address.host, address.port, client_id="controlled-shutdown")
+        security = self.metadata.peer_security
+        connection = await Connection.open(
+            address.host,
+            address.port,
+            client_id="controlled-shutdown",
+            ssl=security.ssl,
+            sasl=security.sasl,
+        )
         try:
             await connection.send(
                 ControlledShutdownRequest(

@@ -1,1 +1,4 @@
-"""TLS, SASL, ACLs, quotas and connection limits of the server: not there yet (see CHANGELOG.md)."""
+"""Who may talk to this broker: TLS and SASL of its listeners, and the users' SCRAM credentials.
+
+Mechanisms and the order of an authentication are pure; sockets and requests are `broker.server`'s.
+"""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from broker.clock import Clock
 from broker.config import BrokerConfig, Endpoint
+from broker.config.security_settings import ListenerSecurity
 from broker.control.metadata_cache import MetadataCache
 from broker.control.topic_admin import TopicAdmin
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -28,6 +29,8 @@ from broker.coordinator.transactions.settings import TransactionSettings
 from broker.log import LogConfig, LogManager
 from broker.log.cleaner.log_cleaner import LogCleaner
 from broker.replication import ReplicaManager
+from broker.security.credential_store import CredentialStore
+from broker.security.listeners import mechanisms, session_times_ms, tls_context
 from broker.server.cleaner_metrics import add_cleaner_metrics
 from broker.server.connection_limits import ConnectionLimits
 from broker.server.damage import Damage
@@ -40,6 +43,7 @@ from broker.server.periodic import PeriodicTasks
 from broker.server.registry import Registry
 from broker.server.replicating import Replicating
 from broker.server.request_memory import RequestMemory
+from broker.server.sasl_gate import SaslGate
 
 if TYPE_CHECKING:
     from broker.control.controller import Controller
@@ -80,6 +84,7 @@ class Broker:
         self.replicas = replicas
         self.metadata = metadata
         self.topics = topics
+        self.credentials = CredentialStore(topics.configs)
         self.groups = groups
         self.producer_ids = producer_ids
         self.markers = markers
@@ -132,6 +137,7 @@ class Broker:
 
     async def _open(self, endpoint: Endpoint) -> int:
         config = self.config
+        security = config.security_of(endpoint.name)
         listener = Listener(
             endpoint.name,
             self.dispatcher.serve,
@@ -142,9 +148,21 @@ class Broker:
             buffers=_socket_buffers(config),
             limits=self._connection_limits,
             memory=self._request_memory,
+            tls=tls_context(security),
+            gate=self._gate(security) if security.authenticated else None,
         )
         self.listeners[endpoint.name] = listener
         return await listener.open(endpoint.host, endpoint.port)
+
+    def _gate(self, security: ListenerSecurity) -> SaslGate:
+        return SaslGate.of_listener(
+            self.dispatcher.serve,
+            mechanisms(security, self.credentials.find),
+            security,
+            session_ms=session_times_ms(security),
+            max_frame=self.config.socket_request_max_bytes,
+            now_s=self.clock.monotonic,
+        )
 
     # -- periodic work
 

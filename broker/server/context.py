@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
+    from broker.server.sasl_gate import SaslSession
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -18,7 +19,9 @@ ANONYMOUS = "User:ANONYMOUS"
 class ConnectionInfo:
     """The peer of one connection. `software_name`/`software_version` are filled in by ApiVersions v3+."""
 
-    __slots__ = ("listener", "peer_host", "peer_port", "principal", "software_name", "software_version")
+    __slots__ = (
+        "listener", "peer_host", "peer_port", "principal", "sasl", "software_name", "software_version",
+    )  # fmt: skip
 
     def __init__(
         self, peer_host: str, peer_port: int, listener: str = "PLAINTEXT", principal: str = ANONYMOUS
@@ -27,6 +30,7 @@ class ConnectionInfo:
         self.peer_port = peer_port
         self.listener = listener
         self.principal = principal
+        self.sasl: SaslSession | None = None
         self.software_name = "unknown"
         self.software_version = "unknown"
 

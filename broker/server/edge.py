@@ -36,12 +36,13 @@ class CloseConnectionError(Exception):
 
 
 class Pending:
-    """An answer that needs waiting. `pipelined`: the next request may start meanwhile.
+    """An answer that needs waiting. `pipelined`: the next request may start meanwhile. `last`: the connection
+    ends after it.
 
     `awaits` is what the coroutine is going to wait for, where that exists already.
     """
 
-    __slots__ = ("abandoned_on_close", "awaits", "coroutine", "pipelined")
+    __slots__ = ("abandoned_on_close", "awaits", "coroutine", "last", "pipelined")
 
     def __init__(
         self,
@@ -49,11 +50,13 @@ class Pending:
         pipelined: bool = False,
         abandoned_on_close: bool = False,
         awaits: Awaitable[Any] | None = None,
+        last: bool = False,
     ) -> None:
         self.coroutine = coroutine
         self.pipelined = pipelined
         self.abandoned_on_close = abandoned_on_close
         self.awaits = awaits
+        self.last = last
 
     def drop(self) -> None:
         """End what was to be waited for: a task that is cancelled before its first step never gets there."""
@@ -207,6 +210,10 @@ class Connection(asyncio.BufferedProtocol):
             answer = self._slots.popleft().answer
             if answer is not None:
                 self._write_later(answer)
+        if pending.last:
+            self._flush()
+            self.close()
+            return
         self._blocked = bool(self._slots) and (
             not self._slots[-1].pipelined or len(self._slots) >= MAX_WAITING
         )
@@ -269,6 +276,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closing:
             self._blocked = False
             self._pump()
+
+    def accept_frames(self, max_frame: int) -> None:
+        """Take frames of up to this many bytes from now on."""
+        self._buffer.max_frame = max_frame
+
+    def transport_info(self, name: str) -> Any:
+        """What asyncio's `get_extra_info` knows of the connection; None once it is lost."""
+        return None if self._transport is None else self._transport.get_extra_info(name)
 
     def memory_is_free(self) -> None:
         self._steer_reading()

@@ -25,10 +25,10 @@ class FrameSizeError(Exception):
 class FrameBuffer:
     """One growing buffer. `space()` gives room to receive into, `received(n)` says how much came."""
 
-    __slots__ = ("_buffer", "_end", "_max_frame", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_start", "_view", "max_frame")
 
     def __init__(self, max_frame: int) -> None:
-        self._max_frame = max_frame
+        self.max_frame = max_frame
         self._buffer: bytearray | None = None
         self._view = memoryview(b"")
         self._start = 0
@@ -74,8 +74,8 @@ class FrameBuffer:
         if self._end - start < 4:
             return None
         size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
-        if not 0 <= size <= self._max_frame:
-            raise FrameSizeError(f"announced frame of {size} bytes, allowed are 0 to {self._max_frame}")
+        if not 0 <= size <= self.max_frame:
+            raise FrameSizeError(f"announced frame of {size} bytes, allowed are 0 to {self.max_frame}")
         stop = start + 4 + size
         if stop > self._end:
             return None

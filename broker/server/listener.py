@@ -9,19 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from broker.security.principals import certificate_principal
 from broker.server.connection_limits import ConnectionLimits
-from broker.server.context import ConnectionInfo
+from broker.server.context import ANONYMOUS, ConnectionInfo
 from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Segments, Serve
 from broker.server.intake import FrameSizeError
 from broker.server.offences import Offences
 from broker.server.request_memory import RequestMemory
+from broker.server.sasl_gate import SaslGate
 
 BACKLOG = 1024
 # A connection quiet for this long gives its receive buffer back.
 BUFFER_IDLE_S = 10.0
+# A client has this long for the handshake of TLS; until it is through, nothing counts or names it.
+TLS_HANDSHAKE_S = 30.0
 
 
 class Listener(ConnectionOwner):
@@ -42,6 +47,8 @@ class Listener(ConnectionOwner):
         buffers: Mapping[int, int] | None = None,
         limits: ConnectionLimits | None = None,
         memory: RequestMemory | None = None,
+        tls: ssl.SSLContext | None = None,
+        gate: SaslGate | None = None,
     ) -> None:
         self.name = name
         self.port = 0
@@ -50,8 +57,12 @@ class Listener(ConnectionOwner):
         self.refused_count = 0
         self.idle_closed = 0
         self.throttled = 0
-        self._serve = serve
-        self._max_frame = max_frame
+        self._serve = serve if gate is None else gate.serve
+        self._max_frame = max_frame if gate is None else gate.max_receive
+        self._tls = tls
+        self.gate = gate
+        if gate is not None:
+            gate.refused = self.refused
         self._idle_s = idle_s
         self._now = now
         self._backlog = backlog
@@ -73,6 +84,8 @@ class Listener(ConnectionOwner):
             family=socket.AF_UNSPEC,
             backlog=self._backlog,
             reuse_address=True,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else TLS_HANDSHAKE_S,
         )
         for accepting in self._server.sockets:
             for option, size in self._buffers.items():
@@ -111,6 +124,10 @@ class Listener(ConnectionOwner):
     def connection_made(self, connection: Connection) -> None:
         self.accepted += 1
         self.connections.add(connection)
+        if self.gate is not None:
+            self.gate.admit(connection)
+        elif self._tls is not None:
+            connection.info.principal = _tls_principal(connection)
         refusal = self._limits.enter(connection.info.peer_host)
         wait_s = self._limits.wait_s(self._now()) if refusal is None else 0.0
         if refusal is not None:
@@ -150,8 +167,16 @@ class Listener(ConnectionOwner):
             now = self._now()
             for connection in list(self.connections):
                 quiet = now - connection.last_active
-                if quiet > self._idle_s and not connection.waiting:
+                if self.gate is not None and self.gate.overdue(connection.info):
+                    self._turn_away(connection, "it has not authenticated in time")
+                elif quiet > self._idle_s and not connection.waiting:
                     self.idle_closed += 1
                     connection.abort()
                 elif quiet > BUFFER_IDLE_S:
                     connection.release_buffer()
+
+
+def _tls_principal(connection: Connection) -> str:
+    """Whom the client's certificate names."""
+    certificate = connection.transport_info("peercert")
+    return certificate_principal(certificate) if certificate else ANONYMOUS

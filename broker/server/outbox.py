@@ -50,7 +50,8 @@ class Outbox:
         self._direct = transport.get_extra_info("sslcontext") is None and self._socket is not None
         self._queue: deque[Bytes | Region] = deque()
         # With a limit of 0 "resume" means that the transport holds nothing: a region may follow directly.
-        transport.set_write_buffer_limits(high=0)
+        # asyncio's TLS takes an empty buffer for a full one then, and never says that there is room.
+        transport.set_write_buffer_limits(high=0 if self._direct else PIECE)
 
     def __bool__(self) -> bool:
         """Whether something is left to write."""

@@ -65,29 +65,36 @@ class Replicating:
         return self._metadata.broker_epoch
 
     async def _connect(self, leader: Leader) -> Connection:
+        security = self._metadata.peer_security
         return await Connection.open(
             leader.host,
             leader.port,
+            ssl=security.ssl,
+            sasl=security.sasl,
             client_id=f"broker-{self._replicas.broker_id}-fetcher",
             timeout_s=self._config.replica_socket_timeout_ms / 1000,
         )
 
     async def _ask_controller(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         controller = self._metadata.controller_id
-        if self._to_controller is None or self._to_controller[0] != controller:
+        known = self._to_controller
+        if known is None or known[0] != controller or known[1].retired:
             await self._hang_up()
             address = self._metadata.endpoint(controller, self._config.inter_broker_listener)
             if address is None:
                 raise ConnectError("no controller is known")
+            security = self._metadata.peer_security
             connection = await Connection.open(
                 address.host,
                 address.port,
+                ssl=security.ssl,
+                sasl=security.sasl,
                 client_id=f"broker-{self._replicas.broker_id}-isr",
                 timeout_s=self._config.controller_socket_timeout_ms / 1000,
             )
-            self._to_controller = (controller, connection)
+            known = self._to_controller = (controller, connection)
         try:
-            return await self._to_controller[1].send(request)
+            return await known[1].send(request)
         except BaseException:
             await self._hang_up()
             raise

@@ -169,9 +169,15 @@ class MarkerSender:
         endpoint = self._metadata.endpoint(leader, self._listener)
         if endpoint is None:
             return dict.fromkeys(partitions, ErrorCode.LEADER_NOT_AVAILABLE)
+        security = self._metadata.peer_security
         try:
             connection = await Connection.open(
-                endpoint.host, endpoint.port, client_id="transaction-markers", timeout_s=_SEND_TIMEOUT_S
+                endpoint.host,
+                endpoint.port,
+                client_id="transaction-markers",
+                ssl=security.ssl,
+                sasl=security.sasl,
+                timeout_s=_SEND_TIMEOUT_S,
             )
             try:
                 response = await connection.send(_request(ending, partitions), _VERSION)

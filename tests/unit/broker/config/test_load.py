@@ -62,8 +62,9 @@ def test_numbers_must_fit_their_java_type(name, text):
     ("name", "why"),
     [
         ("process.roles", "zookeeper.connect"),
-        ("ssl.keystore.location", "plain connections only"),
-        ("authorizer.class.name", "plain connections only"),
+        ("ssl.cipher.suites", "not offered"),
+        ("sasl.kerberos.service.name", "not offered"),
+        ("authorizer.class.name", "no authorizer yet"),
         ("remote.log.storage.system.enable", "tiered storage"),
     ],
 )
@@ -84,7 +85,7 @@ def test_settings_without_effect_are_accepted_and_said(caplog):
         ({"listeners": "PLAINTEXT://host"}, "is not a listener"),
         ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "names a listener twice"),
         ({"listeners": "A://a:1", "listener.security.protocol.map": "B:PLAINTEXT"}, "is not in listener"),
-        ({"listeners": "SSL://a:1"}, "PLAINTEXT only"),
+        ({"listeners": "SSL://a:1"}, "needs a key"),
         ({"listeners": "PLAINTEXT://:70000"}, "between 0 and 65535"),
         ({"listeners": ""}, "names no listener"),
         ({"advertised.listeners": "SSL://a:1"}, "not among the listeners"),
