@@ -212,6 +212,7 @@ class _Process:
             metadata=plane.metadata,
             topics=plane.topics,
             claim_producer_ids=plane.claim_producer_ids,
+            features=plane.features,
             controller=plane.controller,
         )
         self._logs = logs

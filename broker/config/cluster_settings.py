@@ -201,6 +201,12 @@ class CoordinatorSettings:
         "A transactional id that has been quiet for this long is forgotten.",
         at_least(1),
     )
+    transaction_partition_verification_enable: bool = setting(
+        "transaction.partition.verification.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether the first batch of a transaction in a partition is checked with its coordinator (KIP-890).",
+    )
     transaction_state_log_num_partitions: int = setting(
         "transaction.state.log.num.partitions",
         Kind.INT,

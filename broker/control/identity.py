@@ -6,7 +6,7 @@ Must not know the data directory: it holds the same facts, and whoever starts th
 import asyncio
 
 from broker.config import BrokerConfig
-from broker.control import paths
+from broker.control import features, paths
 from broker.control.nodes import decode_cluster_id, encode_cluster_id
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import NodeExists
@@ -30,6 +30,7 @@ async def cluster_id(zookeeper: ZooKeeper) -> str:
         if node is not None:
             return decode_cluster_id(node.data)
         await zookeeper.make_path(paths.CLUSTER_ID.rpartition("/")[0])
+        await features.make_initial(zookeeper)
         drawn = uuid_to_text(new_topic_id())  # any random UUID does
         try:
             await zookeeper.create(paths.CLUSTER_ID, encode_cluster_id(drawn))

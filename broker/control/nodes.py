@@ -38,6 +38,8 @@ class BrokerNode:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     timestamp_ms: int = 0
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Lowest and highest level of each feature that the broker can do."""
 
     def encode(self) -> bytes:
         plain = next((endpoint for endpoint in self.endpoints if endpoint.protocol == "PLAINTEXT"), None)
@@ -49,7 +51,9 @@ class BrokerNode:
             "timestamp": str(self.timestamp_ms),
             "endpoints": [str(endpoint) for endpoint in self.endpoints],
             "listener_security_protocol_map": {item.name: item.protocol for item in self.endpoints},
-            "features": {},
+            "features": {
+                name: {"min_version": low, "max_version": high} for name, (low, high) in self.features.items()
+            },
         }
         if self.rack is not None:
             value["rack"] = self.rack
@@ -61,7 +65,11 @@ class BrokerNode:
         protocols = value.get("listener_security_protocol_map") or {}
         try:
             endpoints = tuple(_endpoint(text, protocols) for text in value["endpoints"])
-            return cls(endpoints, value.get("rack"), int(value.get("timestamp", 0)))
+            features = {
+                str(name): (int(levels["min_version"]), int(levels["max_version"]))
+                for name, levels in (value.get("features") or {}).items()
+            }
+            return cls(endpoints, value.get("rack"), int(value.get("timestamp", 0)), features)
         except (KeyError, TypeError, ValueError) as error:
             raise NodeFormatError(f"broker: {error!r} in {data[:200]!r}") from error
 

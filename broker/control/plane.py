@@ -17,6 +17,7 @@ from broker.control import identity
 from broker.control.config_store import ConfigStore
 from broker.control.controller import Controller
 from broker.control.controller_store import ControllerMoved, ControllerStore
+from broker.control.features import SUPPORTED, FeatureStore
 from broker.control.metadata_cache import MetadataCache
 from broker.control.nodes import BrokerNode, ProducerIdBlock
 from broker.control.producer_id_blocks import claim_block
@@ -49,6 +50,7 @@ class ControlPlane:
         self.config = config
         self.metadata = MetadataCache(cluster_id, config.broker_id, security)
         self.configs = ConfigStore(zookeeper, config, clock)
+        self.features = FeatureStore(zookeeper)
         self.topics = TopicAdmin(zookeeper, config, self.configs, self.metadata)
         self.failed: asyncio.Future[AlreadyRegistered] = asyncio.get_running_loop().create_future()
         self.controller = Controller(
@@ -94,6 +96,7 @@ class ControlPlane:
                 config = dataclasses.replace(config, broker_id=number)
             plane = cls(zookeeper, config, cluster_id, clock, security)
             await plane.configs.start()
+            await plane.features.start()
         except BaseException:
             await zookeeper.close()
             raise
@@ -132,7 +135,7 @@ class ControlPlane:
         self._registration = Registration(
             self.zookeeper,
             self.config.broker_id,
-            BrokerNode(endpoints, self.config.broker_rack),
+            BrokerNode(endpoints, self.config.broker_rack, features=SUPPORTED),
             self._clock,
             self.config.zookeeper_session_timeout_ms,
         )
@@ -185,6 +188,7 @@ class ControlPlane:
             if self._registration is not None:
                 await self._registration.deregister()
             await self.configs.close()
+            await self.features.close()
         except SessionExpired:
             pass  # nothing of ours is left in ZooKeeper
         finally:

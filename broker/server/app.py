@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.clock import Clock
 from broker.config import BrokerConfig, Endpoint
 from broker.config.security_settings import ListenerSecurity
+from broker.control.features import TRANSACTION_VERSION, Finalized
 from broker.control.metadata_cache import MetadataCache
 from broker.control.topic_admin import TopicAdmin
 from broker.coordinator.group_coordinator import GroupCoordinator
@@ -44,6 +45,7 @@ from broker.server.registry import Registry
 from broker.server.replicating import Replicating
 from broker.server.request_memory import RequestMemory
 from broker.server.sasl_gate import SaslGate
+from broker.server.transaction_members import TransactionMembers
 
 if TYPE_CHECKING:
     from broker.control.controller import Controller
@@ -57,6 +59,16 @@ FLUSH_INTERVAL_S = 10.0
 SWEEP_INTERVAL_S = 5.0
 # Partitions whose retention is looked at before others get their turn: a few milliseconds.
 RETAINED_IN_A_TURN = 100
+
+
+class Features(Protocol):
+    """What the cluster has finalized, as it is now, and the way to change it (`broker.control.features`)."""
+
+    finalized: Finalized
+
+    async def brokers_without(self, feature: str, level: int) -> list[int]: ...
+
+    async def change(self, edit: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None: ...
 
 
 class Broker:
@@ -75,6 +87,8 @@ class Broker:
         producer_ids: ProducerIds,
         markers: MarkerWriter,
         transactions: TransactionCoordinator,
+        members: TransactionMembers,
+        features: Features,
         controller: Controller | None = None,
         registry: Registry | None = None,
     ) -> None:
@@ -89,6 +103,8 @@ class Broker:
         self.producer_ids = producer_ids
         self.markers = markers
         self.transactions = transactions
+        self.transaction_members = members
+        self.features = features
         self.controller = controller
         self.registry = registry if registry is not None else Registry.discover()
         self.metrics = BrokerMetrics()
@@ -130,6 +146,7 @@ class Broker:
         await self.replicating.close()
         await self.cleaner.stop()
         await self.transactions.close()
+        await self.transaction_members.close()
         await self.groups.close()
         for executor in (self.disk_readers, self._disk_keeper):
             await asyncio.to_thread(executor.shutdown, wait=True, cancel_futures=True)
@@ -218,6 +235,7 @@ def assemble(
     metadata: MetadataCache,
     topics: TopicAdmin,
     claim_producer_ids: Callable[[], Awaitable[Block]],
+    features: Features,
     controller: Controller | None = None,
 ) -> Broker:
     """Build the parts that hold no connection to ZooKeeper and tie them together."""
@@ -235,6 +253,7 @@ def assemble(
         metadata=metadata,
         producer_ids=producer_ids,
         markers=MarkerSender(markers, metadata, settings.listener),
+        version=lambda: features.finalized.level(TRANSACTION_VERSION),
     )
     replicas.on_leadership_change(transactions.on_leadership_change)
     topics.configs.on_change(lambda topic: logs.set_config(topic, topics.topic_config(topic)))
@@ -249,6 +268,14 @@ def assemble(
         producer_ids=producer_ids,
         markers=markers,
         transactions=transactions,
+        members=TransactionMembers(
+            transactions,
+            markers,
+            metadata,
+            settings.listener,
+            verifies=config.transaction_partition_verification_enable,
+        ),
+        features=features,
         controller=controller,
     )
     topics.configs.on_broker_change(partial(_take_up, broker))

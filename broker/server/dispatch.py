@@ -19,7 +19,7 @@ from broker.server.context import ConnectionInfo, RequestContext
 from broker.server.edge import CloseConnectionError, Pending, Segments
 from broker.server.error_answers import error_answer
 from broker.server.handlers.api_versions import unsupported_version
-from broker.server.registry import Entry, Registry
+from broker.server.registry import Entry, InOrder, Registry
 from broker.server.turns import count_items
 from protocol.codec import decode_from, encode
 from protocol.errors import DecodeError, EncodeError, ErrorCode
@@ -68,7 +68,10 @@ class Dispatcher:
             return None
         if hasattr(response, "__await__"):
             coroutine = self._finish(entry, header, request, response)
-            return Pending(coroutine, entry.pipelined, entry.abandoned_on_close, awaits=response)
+            pipelined = entry.pipelined
+            if isinstance(response, InOrder):
+                response, pipelined = response.coroutine, False
+            return Pending(coroutine, pipelined, entry.abandoned_on_close, awaits=response)
         return encode_response(response, version, header.correlation_id)
 
     def _handle(self, entry: Entry, header: RequestHead, request: Any, connection: ConnectionInfo) -> Any:

@@ -7,14 +7,15 @@ an unknown key or version closes the connection (KIP-511). The decorator only ma
 A handler is `def` or `async def handle(request, context) -> Response | None`; None means that no answer is
 sent (acks=0). A `def` handler runs inside the network callback and may return an awaitable for the part that
 has to wait. Record bytes in the request are slices of the connection's receive buffer: they are valid only
-until the handler's synchronous part returns, so `async def` handlers must not touch them.
+until the handler's synchronous part returns, so `async def` handlers must not touch them. `InOrder` around an
+awaitable says that no later request of the connection may start before it is done.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -25,6 +26,18 @@ _MARK = "__kafka_entries__"
 
 Handler = Callable[..., Any]
 H = TypeVar("H", bound=Handler)
+
+
+class InOrder:
+    """An answer to wait for that no later request of its connection may overtake, whatever its API says."""
+
+    __slots__ = ("coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self.coroutine.__await__()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.clock import Clock, SystemClock
 from broker.config import BrokerConfig, load
+from broker.control.features import TRANSACTION_VERSION, Finalized
 from broker.control.metadata_cache import MetadataCache
 from broker.log import LogConfig, LogManager
 from broker.server.app import Broker, assemble
@@ -57,6 +58,19 @@ class NoChanges:
 
     def on_change(self, callback: Callable[[str], None]) -> None:
         pass
+
+
+class LoneFeatures:
+    """Stands where features are kept in ZooKeeper."""
+
+    def __init__(self, transaction_version: int) -> None:
+        self.finalized = Finalized({TRANSACTION_VERSION: transaction_version}, 0)
+
+    async def brokers_without(self, feature: str, level: int) -> list[int]:
+        return []
+
+    async def change(self, edit: Callable[[Mapping[str, int]], Mapping[str, int]]) -> None:
+        self.finalized = Finalized(dict(edit(self.finalized.levels)), self.finalized.epoch + 1)
 
 
 class LoneTopics:
@@ -175,7 +189,7 @@ class LoneTopics:
 
 @asynccontextmanager
 async def lone_broker(
-    directory: Path, clock: Clock | None = None, **settings: str
+    directory: Path, clock: Clock | None = None, transaction_version: int = 0, **settings: str
 ) -> AsyncIterator[tuple[Broker, LoneTopics, int]]:
     """(broker, topics, port). Settings are Kafka's names with `_` for `.`."""
     config = load(
@@ -207,6 +221,7 @@ async def lone_broker(
         metadata=metadata,
         topics=topics,  # type: ignore[arg-type]  # the same words, without ZooKeeper
         claim_producer_ids=claim,
+        features=LoneFeatures(transaction_version),
     )
     topics.broker = broker
     ports = await broker.listen()

@@ -68,13 +68,15 @@ def read_until(bootstrap: str, topic: str, level: str, done: Callable[[list[str]
             return values
 
 
-async def raw_fetch(connection: Connection, topic: str, version: int, level: str) -> PartitionData:
+async def raw_fetch(
+    connection: Connection, topic: str, version: int, level: str, max_bytes: int = 1 << 20
+) -> PartitionData:
     """One Fetch of partition 0 from the start, by name (up to v12)."""
-    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
-        max_bytes=1 << 20,
+        max_bytes=max_bytes,
         isolation_level=LEVELS.index(level),
         topics=[FetchTopic(topic=topic, partitions=[partition])],
     )

@@ -20,7 +20,8 @@ from broker.control.metadata_cache import MetadataCache
 from broker.coordinator.java_hash import partition_for
 from broker.coordinator.offsets_log import OffsetsLog, as_coordinator_error
 from broker.coordinator.producer_ids import ProducerIds
-from broker.coordinator.transactions import rules
+from broker.coordinator.transactions import ending_v2, rules
+from broker.coordinator.transactions.ending_v2 import Next
 from broker.coordinator.transactions.markers import Ending, MarkerSender
 from broker.coordinator.transactions.records import transaction_record
 from broker.coordinator.transactions.settings import TransactionSettings
@@ -38,7 +39,9 @@ _RETRY_S = 1.0
 
 
 class TransactionCoordinator:
-    """One for each broker. `settings` are those of its start."""
+    """One for each broker. `settings` are those of its start; `version` says the cluster's finalized level of
+    `transaction.version`, which may change.
+    """
 
     def __init__(
         self,
@@ -48,12 +51,14 @@ class TransactionCoordinator:
         metadata: MetadataCache,
         producer_ids: ProducerIds,
         markers: MarkerSender,
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
         self._clock = clock
         self._settings = settings
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._markers = markers
+        self._version = version
         self._shards: dict[int, Shard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         metadata.on_deletion(self._on_partitions_deleted)
@@ -191,7 +196,9 @@ class TransactionCoordinator:
         _check_free(transaction)
         if transaction.image.epoch_exhausted and fresh_id < 0:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        image = rules.initialized(transaction.image, timeout_ms, expected, fresh_id, self._clock.now_ms())
+        image = rules.initialized(
+            transaction.image, timeout_ms, expected, fresh_id, self._clock.now_ms(), self._version()
+        )
         await self._store(shard, transaction, image)
         if image.state is TxnState.PREPARE_ABORT:
             self._begin_end(shard, transaction)
@@ -205,11 +212,12 @@ class TransactionCoordinator:
         epoch: int,
         partitions: Collection[TopicPartition],
         connection: object = None,
+        client_version: int = 0,
     ) -> None:
         """Let partitions take part; after this the producer may write to them."""
         shard, transaction = self._of_producer(transactional_id, producer_id, epoch, connection)
         _check_free(transaction)
-        image = rules.extended(transaction.image, partitions, self._clock.now_ms())
+        image = rules.extended(transaction.image, partitions, self._clock.now_ms(), client_version)
         if image is None:
             return
         for topic in {partition.topic for partition in partitions}:
@@ -227,6 +235,29 @@ class TransactionCoordinator:
             return
         await self._store(shard, transaction, image)
         self._begin_end(shard, transaction)
+
+    async def end_v2(self, transactional_id: str, producer_id: int, epoch: int, commit: bool) -> Next:
+        """The same for transactions of version 2; returns what the producer goes on with (KIP-890)."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        known = self.find(transactional_id)
+        fresh_id = -1
+        if known is not None and known.image.epoch_exhausted:
+            fresh_id = await self._producer_ids.take()
+        shard = self._shard_of(transactional_id)  # the wait may have changed everything
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        repeated = ending_v2.is_repetition(transaction.image, producer_id, epoch)
+        _check_free(transaction)
+        if transaction.image.epoch_exhausted and fresh_id < 0:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        image = ending_v2.ended(transaction.image, repeated, commit, fresh_id, self._clock.now_ms())
+        if image is None:
+            return ending_v2.successor(transaction.image)
+        await self._store(shard, transaction, image)
+        self._begin_end(shard, transaction)
+        return ending_v2.successor(image)
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> None:
         """Raise unless the partition takes part in the open transaction of this producer (KIP-890)."""
@@ -252,10 +283,11 @@ class TransactionCoordinator:
     async def _store(self, shard: Shard, transaction: Transaction, image: Image) -> None:
         """Write an image; it counts when it is safe. Raises `KafkaError`, and then all is as before."""
         transaction.pending = image
+        record = transaction_record(
+            transaction.transactional_id, image, self._clock.now_ms(), self._version()
+        )
         try:
-            last = shard.log.append(
-                [transaction_record(transaction.transactional_id, image, self._clock.now_ms())]
-            )
+            last = shard.log.append([record])
             if not shard.log.is_safe(last):
                 await shard.log.wait_safe(last)
         except KafkaError as error:
@@ -289,6 +321,7 @@ class TransactionCoordinator:
             image.epoch,
             image.state is TxnState.PREPARE_COMMIT,
             shard.coordinator_epoch,
+            image.client_version,
         )
         if not await self._markers.send(what, ending, image.partitions, transaction.topic_ids):
             return
@@ -310,7 +343,8 @@ class TransactionCoordinator:
             for transaction in list(shard.transactions.values()):
                 if transaction.pending is None and rules.has_timed_out(transaction.image, now_ms):
                     try:
-                        await self._store(shard, transaction, rules.fenced(transaction.image, now_ms))
+                        image = rules.fenced(transaction.image, now_ms, self._version())
+                        await self._store(shard, transaction, image)
                     except KafkaError:
                         continue
                     logger.info("transaction %r timed out and is aborted", transaction.transactional_id)

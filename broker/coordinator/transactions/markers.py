@@ -1,8 +1,9 @@
 """Markers that end a transaction: written into own partitions, sent to the leaders of others.
 
 Goes on until each partition has its marker or is gone (Kafka's TransactionMarkerChannelManager). A topic
-that was deleted and made again gets none: the transaction has left nothing in it. Knows no rules of
-transactions.
+that was deleted and made again gets none: the transaction has left nothing in it. The marker of a transaction
+of version 2 carries the epoch after the transaction's: where the partition has heard of that epoch already it
+comes late (KIP-1228). Knows no other rules of transactions.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ _VALUE: Final = struct.Struct(">hi")
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
 _SEND_TIMEOUT_S: Final = 10.0
-_VERSION: Final = 1
+_STRICT_FROM: Final = 2
 FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """The partition has heard of a newer producer or coordinator: its own marker is there or will come."""
 
 
 class Ending(NamedTuple):
-    """How a producer's transaction ends."""
+    """How a producer's transaction ends; `version` is that of its transactions."""
 
     producer_id: int
     epoch: int
     commit: bool
     coordinator_epoch: int
+    version: int = 0
 
 
 class Replicas(Protocol):
@@ -70,6 +72,19 @@ def marker_batch(ending: Ending, now_ms: int) -> bytes:
     )
 
 
+class Watch:
+    """Between "may this producer write here?" and its write no end may slip in: `ended` says that one did
+    (Kafka's VerificationGuard).
+    """
+
+    __slots__ = ("ended", "partition", "producer_id")
+
+    def __init__(self, partition: TopicPartition, producer_id: int) -> None:
+        self.partition = partition
+        self.producer_id = producer_id
+        self.ended = False
+
+
 class MarkerWriter:
     """Writes markers into this broker's own partitions; `on_offsets` hears of those in the offsets topic."""
 
@@ -82,17 +97,33 @@ class MarkerWriter:
         self._replicas = replicas
         self._now_ms = now_ms
         self._on_offsets = on_offsets
+        self._watched: dict[tuple[TopicPartition, int], list[Watch]] = {}
 
     @property
     def broker_id(self) -> int:
         return self._replicas.broker_id
 
+    def watch(self, partition: TopicPartition, producer_id: int) -> Watch:
+        """From now on remember whether a marker of this producer comes; to be ended by `unwatch`."""
+        watch = Watch(partition, producer_id)
+        self._watched.setdefault((partition, producer_id), []).append(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        key = (watch.partition, watch.producer_id)
+        others = [each for each in self._watched.pop(key, []) if each is not watch]
+        if others:
+            self._watched[key] = others
+
     def write(self, partition: TopicPartition, ending: Ending, *, only_known: bool = False) -> ErrorCode:
         """Append a marker. `only_known`: not where the partition has never seen this producer."""
         try:
             replica = self._replicas.leader(partition.topic, partition.partition)
-            if only_known and replica.log.producers.get(ending.producer_id) is None:
+            producer = replica.log.producers.get(ending.producer_id)
+            if only_known and producer is None:
                 return ErrorCode.NONE
+            if ending.version >= _STRICT_FROM and producer is not None and producer.epoch >= ending.epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH
             batch = memoryview(bytearray(marker_batch(ending, self._now_ms())))
             replica.append(batch, all_replicas=True, origin=Origin.COORDINATOR)
         except (KafkaError, AppendRefused) as error:
@@ -100,6 +131,8 @@ class MarkerWriter:
         except LogError as error:
             logger.error("%s: no marker could be written: %s", partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
+        for watch in self._watched.pop((partition, ending.producer_id), ()):
+            watch.ended = True
         if partition.topic == OFFSETS_TOPIC:
             self._on_offsets(partition.partition, ending.producer_id, ending.commit)
         return ErrorCode.NONE
@@ -125,6 +158,11 @@ class MarkerSender:
         pause, told = _FIRST_PAUSE_S, False
         while left:
             answers = await self._round(ending, left, topic_ids)
+            if ending.version >= _STRICT_FROM:  # the marker is there: nobody else has had this epoch yet
+                answers = {
+                    partition: ErrorCode.NONE if code is ErrorCode.INVALID_PRODUCER_EPOCH else code
+                    for partition, code in answers.items()
+                }
             codes = set(answers.values())
             if codes & FENCED:
                 logger.warning("%s: markers are refused, somebody newer has taken over", what)
@@ -180,7 +218,7 @@ class MarkerSender:
                 timeout_s=_SEND_TIMEOUT_S,
             )
             try:
-                response = await connection.send(_request(ending, partitions), _VERSION)
+                response = await connection.send(_request(ending, partitions))
             finally:
                 await connection.close()
         except (ProtocolError, OSError) as error:
@@ -205,6 +243,7 @@ def _request(ending: Ending, partitions: Iterable[TopicPartition]) -> WriteTxnMa
                 producer_epoch=ending.epoch,
                 transaction_result=ending.commit,
                 coordinator_epoch=ending.coordinator_epoch,
+                transaction_version=ending.version,
                 topics=[
                     WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
                     for topic, indexes in by_topic.items()

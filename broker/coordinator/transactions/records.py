@@ -1,7 +1,7 @@
 """Records of `__transaction_state`: Kafka's own keys and values, to bytes and back.
 
-Written is value version 0, as Kafka up to 3.9 and every Kafka without transaction.version 2 does; version 1
-(KIP-890) is read too. A null value is a tombstone.
+Written is value version 0, as Kafka up to 3.9 does, or from transaction.version 1 on version 1 (KIP-890) with
+its tagged fields; both are read. A null value is a tombstone.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from protocol.records import Record
 from protocol.types import TopicPartition
 
 _PREFIX: Final = struct.Struct(">h")
-_VERSION: Final = 0
+FLEXIBLE_FROM: Final = 1
+"""The first level of `transaction.version` whose brokers all read value version 1."""
 
 
-def transaction_record(transactional_id: str, image: Image | None, now_ms: int) -> Record:
-    """The record that stores an image, or its tombstone for None."""
+def transaction_record(transactional_id: str, image: Image | None, now_ms: int, level: int = 0) -> Record:
+    """The record that stores an image, or its tombstone for None; `level` is of `transaction.version`."""
+    version = 1 if level >= FLEXIBLE_FROM else 0
     key = _PREFIX.pack(0) + dumps(TransactionLogKey(transactional_id=transactional_id), 0)
     if image is None:
         return Record(offset=0, timestamp=now_ms, key=key, value=None)
@@ -41,7 +43,11 @@ def transaction_record(transactional_id: str, image: Image | None, now_ms: int) 
         transaction_last_update_timestamp_ms=image.update_ms,
         transaction_start_timestamp_ms=image.start_ms,
     )
-    return Record(offset=0, timestamp=now_ms, key=key, value=_PREFIX.pack(_VERSION) + dumps(value, _VERSION))
+    if version:
+        value.previous_producer_id = image.last_producer_id
+        value.next_producer_id = image.next_producer_id
+        value.client_transaction_version = image.client_version
+    return Record(offset=0, timestamp=now_ms, key=key, value=_PREFIX.pack(version) + dumps(value, version))
 
 
 def read_transactional_id(data: bytes) -> str | None:
@@ -75,6 +81,8 @@ def read_image(data: bytes) -> Image:
         start_ms=value.transaction_start_timestamp_ms,
         update_ms=value.transaction_last_update_timestamp_ms,
         last_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        client_version=value.client_transaction_version,
     )
 
 

@@ -2,14 +2,15 @@
 
 Pure functions with the time passed in. Each raises `KafkaError` with the code for the newest version of its
 request; handlers turn codes into those that older versions know. Bound by KIP-98, KIP-360 (epoch bumps) and
-KIP-588; Kafka's TransactionCoordinator and TransactionMetadata. Knows neither
-the log nor markers.
+KIP-588; Kafka's TransactionCoordinator and TransactionMetadata. How transactions of version 2 end is in
+`ending_v2`. Knows neither the log nor markers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from broker.coordinator.transactions.states import ENDING, IDLE, TxnState
 from broker.coordinator.transactions.transaction import (
@@ -23,35 +24,47 @@ from broker.coordinator.transactions.transaction import (
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 
+EPOCH_BUMP_FROM = 2
+"""The first version of transactions in which each end raises the epoch (KIP-890, part 2)."""
+
+
+def changed(image: Image, now_ms: int, **changes: Any) -> Image:
+    """The next image; what the producer id is now is the last one of it."""
+    return replace(image, **{"last_producer_id": image.producer_id, "update_ms": now_ms} | changes)
+
 
 def initialized(
-    image: Image, timeout_ms: int, expected: tuple[int, int] | None, fresh_id: int, now_ms: int
+    image: Image,
+    timeout_ms: int,
+    expected: tuple[int, int] | None,
+    fresh_id: int,
+    now_ms: int,
+    version: int = 0,
 ) -> Image:
     """A new instance of the producer takes over, or the same one asks for a new epoch (`expected` is what it
     has). From ONGOING comes the abort of the open transaction; after it the client asks again.
 
-    `fresh_id` is used when the epochs of the present id have run out.
+    `fresh_id` is used when the epochs of the present id have run out; `version` is the cluster's.
     """
     if expected is not None:
         _check_expected(image, expected)
     if image.state in ENDING:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if image.state is TxnState.ONGOING:
-        return fenced(image, now_ms)
-    new = replace(
+        return fenced(image, now_ms, version)
+    new = changed(
         image,
+        now_ms,
         timeout_ms=timeout_ms,
         state=TxnState.EMPTY,
         partitions=frozenset(),
         start_ms=NO_TIME,
-        update_ms=now_ms,
     )
     if image.epoch_exhausted and (expected is None or expected[1] == image.epoch):
         return replace(
             new,
             producer_id=fresh_id,
             epoch=0,
-            last_producer_id=image.producer_id,
             last_epoch=NO_EPOCH if expected is None else image.epoch,
         )
     bumped = image.epoch + 1
@@ -60,7 +73,7 @@ def initialized(
     if image.epoch == NO_EPOCH or expected[1] == image.epoch:
         return replace(new, epoch=bumped, last_epoch=image.epoch)
     if expected[1] == image.last_epoch:  # the answer to the first try got lost
-        return new
+        return replace(new, last_producer_id=image.last_producer_id)
     raise KafkaError(ErrorCode.PRODUCER_FENCED, f"epoch {expected[1]}, now {image.epoch}")
 
 
@@ -75,14 +88,21 @@ def _check_expected(image: Image, expected: tuple[int, int]) -> None:
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"producer id {producer_id}, now {image.producer_id}")
 
 
-def fenced(image: Image, now_ms: int) -> Image:
-    """The abort of an open transaction whose producer shall not go on: its epoch is taken away (KIP-98)."""
-    return replace(
+def fenced(image: Image, now_ms: int, version: int = 0) -> Image:
+    """The abort of an open transaction whose producer shall not go on: its epoch is taken away (KIP-98).
+
+    Where the cluster has transactions of version 2 the end raises the epoch once more, as every end does
+    there, also for producers that speak an older version.
+    """
+    fence = min(image.epoch + 1, MAX_EPOCH)
+    bumps = version >= EPOCH_BUMP_FROM
+    return changed(
         image,
+        now_ms,
         state=TxnState.PREPARE_ABORT,
-        epoch=min(image.epoch + 1, MAX_EPOCH),
-        last_epoch=NO_EPOCH,
-        update_ms=now_ms,
+        epoch=min(fence + 1, MAX_EPOCH) if bumps else fence,
+        last_epoch=fence if bumps else NO_EPOCH,
+        client_version=EPOCH_BUMP_FROM if bumps else 0,
     )
 
 
@@ -95,18 +115,21 @@ def check_producer(transaction: Transaction | None, producer_id: int, epoch: int
     return transaction
 
 
-def extended(image: Image, partitions: Collection[TopicPartition], now_ms: int) -> Image | None:
+def extended(
+    image: Image, partitions: Collection[TopicPartition], now_ms: int, client_version: int = 0
+) -> Image | None:
     """Partitions join the transaction, which begins with the first; None when all are in it already."""
     if image.state in ENDING:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if image.state is TxnState.ONGOING and image.partitions.issuperset(partitions):
         return None
-    return replace(
+    return changed(
         image,
+        now_ms,
         state=TxnState.ONGOING,
         partitions=image.partitions.union(partitions),
         start_ms=now_ms if image.state in IDLE else image.start_ms,
-        update_ms=now_ms,
+        client_version=client_version,
     )
 
 
@@ -114,23 +137,32 @@ def ended(image: Image, commit: bool, now_ms: int) -> Image | None:
     """The producer commits or aborts; None when the same has been done already (its answer got lost)."""
     if image.state is TxnState.ONGOING:
         state = TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT
-        return replace(image, state=state, update_ms=now_ms)
+        return changed(image, now_ms, state=state, client_version=0)
     if image.state is (TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT):
         return None
+    raise refused_end(image, commit)
+
+
+def refused_end(image: Image, commit: bool) -> KafkaError:
+    """Why a transaction that is not open cannot end like this."""
     if image.state is (TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT):
-        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-    raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {image.state.shown}")
+        return KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return KafkaError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {image.state.shown}")
 
 
 def completed(image: Image, now_ms: int) -> Image:
-    """All markers are written."""
+    """All markers are written; a producer whose epochs are used up goes on with its next id."""
     committed = image.state is TxnState.PREPARE_COMMIT
-    return replace(
+    done = changed(
         image,
+        now_ms,
         state=TxnState.COMPLETE_COMMIT if committed else TxnState.COMPLETE_ABORT,
         partitions=frozenset(),
-        update_ms=now_ms,
+        next_producer_id=NO_PRODUCER_ID,
     )
+    if image.next_producer_id != NO_PRODUCER_ID and image.client_version >= EPOCH_BUMP_FROM:
+        return replace(done, producer_id=image.next_producer_id, epoch=0)
+    return done
 
 
 def check_member_of(image: Image, partition: TopicPartition) -> None:

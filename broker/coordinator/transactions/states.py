@@ -33,10 +33,10 @@ MOVES: Final = {
     TxnState.EMPTY: IDLE,
     TxnState.ONGOING: IDLE | {TxnState.ONGOING},
     TxnState.PREPARE_COMMIT: frozenset({TxnState.ONGOING}),
-    TxnState.PREPARE_ABORT: frozenset({TxnState.ONGOING, TxnState.PREPARE_EPOCH_FENCE}),
+    TxnState.PREPARE_ABORT: IDLE | {TxnState.ONGOING, TxnState.PREPARE_EPOCH_FENCE},
     TxnState.COMPLETE_COMMIT: frozenset({TxnState.PREPARE_COMMIT}),
     TxnState.COMPLETE_ABORT: frozenset({TxnState.PREPARE_ABORT}),
     TxnState.DEAD: IDLE,
     TxnState.PREPARE_EPOCH_FENCE: frozenset({TxnState.ONGOING}),
 }
-"""State -> states that it may be entered from."""
+"""State -> states that it may be entered from. Aborting what has not begun is for transactions version 2."""

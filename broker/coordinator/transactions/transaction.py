@@ -23,7 +23,10 @@ _REMEMBERED: Final = 8
 @dataclass(frozen=True, slots=True)
 class Image:
     """Times are epoch milliseconds. `last_epoch` and `last_producer_id` are what the producer had before the
-    last InitProducerId: its repetition, when the answer got lost, is known by them (KIP-360).
+    last change: its repetition, when the answer got lost, is known by them (KIP-360, KIP-890).
+
+    `client_version` is the version of transactions (`transaction.version`) that the producer speaks;
+    `next_producer_id` is what it goes on with after an end that has used up the epochs of the present id.
     """
 
     producer_id: int
@@ -35,6 +38,8 @@ class Image:
     update_ms: int = NO_TIME
     last_epoch: int = NO_EPOCH
     last_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
 
     @property
     def epoch_exhausted(self) -> bool:

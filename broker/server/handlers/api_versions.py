@@ -3,19 +3,27 @@
 - A version that we do not know is answered with error 35 in a version 0 body that lists at least key 18, so
   that clients can pick a version to try again (the response header is always version 0, protocol.frames).
 - From v3 the client names its software; a malformed name or version is INVALID_REQUEST.
-- No features are finalized: transaction.version would switch clients to KIP-890 part 2.
+- Features come with v3 (KIP-584). One whose lowest level is 0 is named from v4 on only: older clients could
+  not decode it (KAFKA-17492). Clients use transactions of version 2 (KIP-890) where they are finalized.
 """
 
 from __future__ import annotations
 
 import re
 
+from broker.control.features import SUPPORTED
 from broker.server.context import RequestContext
 from broker.server.registry import Registry, handles
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions_request import ApiVersionsRequest
-from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from protocol.messages.api_versions_response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
+_ZERO_FROM = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -23,7 +31,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
     ApiVersionsRequest,
     min=0,
     max=4,
-    notes="an unknown version is answered with error 35 in a v0 body (KIP-511); no finalized features",
+    notes="an unknown version is answered with error 35 in a v0 body (KIP-511); feature transaction.version",
 )
 def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     if context.api_version >= 3:
@@ -32,7 +40,21 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.connection.software_name = name
         context.connection.software_version = version
-    return ApiVersionsResponse(api_keys=advertised(context.broker.registry))
+    finalized = context.broker.features.finalized
+    return ApiVersionsResponse(
+        api_keys=advertised(context.broker.registry),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=levels.low, max_version=levels.high)
+            for name, levels in SUPPORTED.items()
+            if levels.low > 0 or context.api_version >= _ZERO_FROM
+        ],
+        finalized_features_epoch=finalized.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in finalized.levels.items()
+            if level > 0
+        ],
+    )
 
 
 def advertised(registry: Registry) -> list[ApiVersion]:

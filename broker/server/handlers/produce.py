@@ -6,9 +6,11 @@
 - acks=all waits outside this call until the high watermark passes the batch; the next request of the
   connection may be appended meanwhile.
 - Record bytes are slices of the connection's receive buffer and go to the log from there.
-- The first batch of a transaction is checked against it where this broker coordinates it (KIP-890, part 1).
-- From v10 a wrong leader is corrected in the answer (KIP-951). v12 (KIP-890) and v13 (topic ids) are not
-  served.
+- The first batch of a transaction in a partition needs its coordinator's word (KIP-890). From v12 on it makes
+  the partition take part; then, and where the coordinator is another broker, the whole request waits, and
+  with it what comes behind it on the connection.
+- A transactional batch without a transactional id refuses the whole request, as in Kafka.
+- From v10 a wrong leader is corrected in the answer (KIP-951). v13 (topic ids) is not served.
 """
 
 from __future__ import annotations
@@ -24,8 +26,15 @@ from broker.replication import Partition
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.edge import CloseConnectionError
-from broker.server.registry import handles
-from broker.server.transaction_members import TRANSACTIONAL, TRANSACTIONAL_AT, verify_member
+from broker.server.error_answers import error_answer
+from broker.server.registry import InOrder, handles
+from broker.server.transaction_members import (
+    TRANSACTIONAL,
+    TRANSACTIONAL_AT,
+    Asked,
+    Codes,
+    refusal,
+)
 from protocol.codec.schema import RecordData
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -55,29 +64,65 @@ _ZSTD = 4
 _ZSTD_FROM = 7
 _LEADER_FROM = 10
 _BAD_INPUT = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+_ABORTABLE_FROM = 11
+_ADDS_FROM = 12
+_MAGIC_AT, _MAGIC = 16, 2
 
 
 @handles(
     ProduceRequest,
     min=3,
-    max=11,
+    max=12,
     advertised_min=0,
     pipelined=True,
     notes='0-2 are advertised for old librdkafka, which reads them as "may compress", and refused',
 )
 def produce(
     request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | None:
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | InOrder | None:
     job = _Produce(request, context)
-    for topic in _distinct(request.topic_data):
-        job.append_topic(topic.name, topic.partition_data)
-    if request.acks == 0:
-        if job.failed is not None:
-            raise CloseConnectionError(f"Produce with acks=0 failed: {job.failed}")
-        return None
-    if job.unreplicated:
-        return job.wait_for_replicas()
-    return job.response
+    topics = _distinct(request.topic_data)
+    if request.transactional_id is not None:
+        asked = job.questions(topics)
+        if asked:
+            _keep(topics)
+            return InOrder(job.append_admitted(topics, asked))
+    elif _holds_transactional(topics):  # nobody would ever end what it begins
+        job.failed = "a transactional batch came without a transactional id"
+        return job.end(_refused_whole(request, context.api_version))
+    job.append(topics)
+    return job.wait_for_replicas() if job.unreplicated else job.end(job.response)
+
+
+def _holds_transactional(topics: list[TopicProduceData]) -> bool:
+    for topic in topics:
+        for data in topic.partition_data:
+            batch = data.records
+            if (
+                isinstance(batch, memoryview)
+                and len(batch) >= _HEADER_SIZE
+                and batch[TRANSACTIONAL_AT] & TRANSACTIONAL
+                and batch[_MAGIC_AT] == _MAGIC
+            ):
+                return True
+    return False
+
+
+def _refused_whole(request: ProduceRequest, version: int) -> ProduceResponse:
+    answer = error_answer(request, version, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert isinstance(answer, ProduceResponse)
+    for topic in answer.responses:
+        for each in topic.partition_responses:
+            each.base_offset = -1
+    return answer
+
+
+def _keep(topics: list[TopicProduceData]) -> None:
+    """Take the batches out of the connection's buffer: they are to be appended later."""
+    for topic in topics:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))  # type: ignore[arg-type]
 
 
 def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -100,8 +145,8 @@ class _Produce:
     """One request's appends and what is still missing for its answer."""
 
     __slots__ = (
-        "_acks", "_all", "_broker", "_connection", "_internal", "_timeout_s", "_transactional_id", "_version",
-        "failed", "response", "unreplicated",
+        "_acks", "_adds", "_all", "_broker", "_connection", "_internal", "_timeout_s", "_transactional_id",
+        "_verdicts", "_version", "failed", "response", "unreplicated",
     )  # fmt: skip
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
@@ -109,6 +154,8 @@ class _Produce:
         self._version = context.api_version
         self._acks = request.acks
         self._transactional_id = request.transactional_id
+        self._adds = context.api_version >= _ADDS_FROM
+        self._verdicts: Codes | None = None
         self._all = request.acks == ALL_REPLICAS
         self._internal = context.client_id == ADMIN_CLIENT
         self._connection = context.connection
@@ -116,6 +163,18 @@ class _Produce:
         self.response = ProduceResponse()
         self.failed: str | None = None
         self.unreplicated: list[tuple[Partition, int, int, PartitionProduceResponse]] = []
+
+    def append(self, topics: list[TopicProduceData]) -> None:
+        for topic in topics:
+            self.append_topic(topic.name, topic.partition_data)
+
+    def end(self, response: ProduceResponse) -> ProduceResponse | None:
+        """The answer, as far as there is one. Raises CloseConnectionError."""
+        if self._acks != 0:
+            return response
+        if self.failed is not None:
+            raise CloseConnectionError(f"Produce with acks=0 failed: {self.failed}")
+        return None
 
     def append_topic(self, topic: str, parts: list[PartitionProduceData]) -> None:
         answers: list[PartitionProduceResponse] = []
@@ -147,12 +206,7 @@ class _Produce:
         partition = self._broker.replicas.leader(topic, data.index)
         batch = self._checked(data.records)
         if self._transactional_id is not None:
-            verify_member(self._broker.transactions, self._transactional_id, partition, batch)
-        elif batch[TRANSACTIONAL_AT] & TRANSACTIONAL:  # nobody would ever end what it begins
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "a transactional batch came without a transactional id",
-            )
+            self._check_member(self._transactional_id, partition, batch)
         result = partition.append(batch, all_replicas=self._all)
         answer = PartitionProduceResponse(
             index=data.index,
@@ -190,6 +244,46 @@ class _Produce:
                 f"zstd needs Produce v{_ZSTD_FROM}, this is v{self._version}",
             )
         return batch
+
+    # -- transactions
+
+    def questions(self, topics: list[TopicProduceData]) -> list[Asked]:
+        """What has to be asked of the transaction's coordinator before anything is appended."""
+        members = self._broker.transaction_members
+        if not self._adds and members.answers_at_once(self._transactional_id or ""):
+            return []
+        asked = []
+        for topic in topics:
+            for data in topic.partition_data:
+                try:
+                    partition = self._broker.replicas.leader(topic.name, data.index)
+                    question = members.asked(partition, self._checked(data.records), adds=self._adds)
+                except KafkaError:
+                    continue  # refused when its turn comes
+                if question is not None:
+                    asked.append(question)
+        return asked
+
+    async def append_admitted(
+        self, topics: list[TopicProduceData], asked: list[Asked]
+    ) -> ProduceResponse | None:
+        assert self._transactional_id is not None
+        members = self._broker.transaction_members
+        self._verdicts = await members.admit(self._transactional_id, asked, adds=self._adds)
+        self.append(topics)
+        return await self.wait_for_replicas() if self.unreplicated else self.end(self.response)
+
+    def _check_member(self, transactional_id: str, partition: Partition, batch: memoryview) -> None:
+        members = self._broker.transaction_members
+        asked = members.asked(partition, batch, adds=self._adds)
+        if asked is None:
+            return
+        if self._verdicts is not None:  # a partition that was not led here when it was asked is not in it
+            code = self._verdicts.get(partition.topic_partition, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            code = members.verify(transactional_id, asked)
+        if code is not ErrorCode.NONE:
+            raise refusal(code, abortable=self._version >= _ABORTABLE_FROM)
 
     # -- refusals
 

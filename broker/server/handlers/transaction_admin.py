@@ -43,7 +43,7 @@ _NONE = -1
 _STATES = {state.shown: state for state in TxnState}
 
 
-@handles(WriteTxnMarkersRequest, min=1, max=1)
+@handles(WriteTxnMarkersRequest, min=1, max=2)
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
@@ -52,7 +52,11 @@ async def write_txn_markers(
 
 async def _write(marker: WritableTxnMarker, context: RequestContext) -> WritableTxnMarkerResult:
     ending = Ending(
-        marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.transaction_result,
+        marker.coordinator_epoch,
+        marker.transaction_version,
     )
     result = WritableTxnMarkerResult(producer_id=marker.producer_id)
     for topic in marker.topics:

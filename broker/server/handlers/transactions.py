@@ -4,24 +4,28 @@
   partition takes part as well (KIP-98).
 - Fenced producers are told INVALID_PRODUCER_EPOCH before v2 (KIP-588), PRODUCER_FENCED from then on.
 - AddPartitionsToTxn is all or nothing: one partition that does not exist (3) and the others get
-  OPERATION_NOT_ATTEMPTED. v4 asks for several transactions, or only whether partitions take part (KIP-890).
-- TxnOffsetCommit is checked against the transaction where it is coordinated here too; v4 may say
-  TRANSACTION_ABORTABLE, earlier ones INVALID_TXN_STATE.
-- A request that its producer has overtaken over a newer connection closes its own (KAFKA-17754): see
-  docs/decisions.
-- Transactions of version 2 (KIP-890, EndTxn v5 and so on) are not served.
+  OPERATION_NOT_ATTEMPTED. v4 comes from brokers: it asks for several transactions, or only whether partitions
+  take part (KIP-890).
+- TxnOffsetCommit needs the word of the transaction's coordinator; from v5 on the group's partition takes part
+  by that question. v4 may say TRANSACTION_ABORTABLE, earlier ones INVALID_TXN_STATE.
+- EndTxn v5 is the end of a transaction of version 2: its answer has the producer's next id and epoch.
+- A request before these that its producer has overtaken over a newer connection closes its own (KAFKA-17754):
+  see docs/decisions.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Iterable
 
 from broker.control.internal_topics import OFFSETS_TOPIC
 from broker.coordinator.offsets.committed import CommittedOffset
 from broker.coordinator.transactions.coordinator import StaleConnectionError
+from broker.coordinator.transactions.rules import EPOCH_BUMP_FROM
 from broker.server.context import RequestContext
 from broker.server.edge import CloseConnectionError
 from broker.server.registry import handles
+from broker.server.transaction_members import Codes, Producer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from protocol.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
@@ -45,11 +49,13 @@ from protocol.messages.txn_offset_commit_response import (
 )
 from protocol.types import TopicPartition
 
+logger = logging.getLogger("isthmus.broker")
+
 _FENCED_FROM = 2
 _SEVERAL_FROM = 4
 _ABORTABLE_FROM = 4
-
-Codes = dict[TopicPartition, ErrorCode]
+_ADDS_FROM = 5
+_BUMPS_FROM = 5
 
 
 async def _code(call: Awaitable[None], version: int) -> ErrorCode:
@@ -69,7 +75,7 @@ def _partitions(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartitio
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-@handles(AddPartitionsToTxnRequest, min=0, max=4)
+@handles(AddPartitionsToTxnRequest, min=0, max=5)
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
@@ -111,7 +117,13 @@ async def _add(
     if unknown:
         codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
         return codes | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    call = broker.transactions.add_partitions(transactional_id, *producer, partitions, connection)
+    call = broker.transactions.add_partitions(
+        transactional_id,
+        *producer,
+        partitions,
+        connection,
+        client_version=EPOCH_BUMP_FROM if context.api_version >= _SEVERAL_FROM else 0,
+    )
     return dict.fromkeys(partitions, await _code(call, context.api_version))
 
 
@@ -140,6 +152,17 @@ def _results(topics: Iterable[AddPartitionsToTxnTopic], codes: Codes) -> list[Ad
     ]
 
 
+# What the transaction's coordinator could not say; about it, not about the group's.
+_TRY_AGAIN = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
 @handles(AddOffsetsToTxnRequest, min=0, max=4)
 async def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, context: RequestContext
@@ -160,8 +183,10 @@ async def add_offsets_to_txn(
     return AddOffsetsToTxnResponse(error_code=await _code(call, context.api_version))
 
 
-@handles(EndTxnRequest, min=0, max=4)
+@handles(EndTxnRequest, min=0, max=5)
 async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    if context.api_version >= _BUMPS_FROM:
+        return await _end_v2(request, context)
     call = context.broker.transactions.end(
         request.transactional_id,
         request.producer_id,
@@ -172,7 +197,20 @@ async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResp
     return EndTxnResponse(error_code=await _code(call, context.api_version))
 
 
-@handles(TxnOffsetCommitRequest, min=0, max=4)
+async def _end_v2(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    try:
+        following = await context.broker.transactions.end_v2(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.committed
+        )
+    except KafkaError as error:
+        return EndTxnResponse(error_code=error.code)
+    except Exception as error:  # noqa: BLE001 - whatever ZooKeeper's trouble is, the producer has to wait
+        logger.warning("no producer ids can be claimed: %r", error)
+        return EndTxnResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return EndTxnResponse(producer_id=following.producer_id, producer_epoch=following.epoch)
+
+
+@handles(TxnOffsetCommitRequest, min=0, max=5)
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
@@ -217,20 +255,27 @@ async def _commit_offsets(
     request: TxnOffsetCommitRequest, offsets: dict[TopicPartition, CommittedOffset], context: RequestContext
 ) -> ErrorCode:
     broker = context.broker
-    producer = (request.producer_id, request.producer_epoch)
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    adds = context.api_version >= _ADDS_FROM
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        broker.groups.find(request.group_id)  # raises where the group is not coordinated here
         where = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
-        code = _offsets_refusal(_verified(request.transactional_id, producer, where, context), context)
+        watch = broker.markers.watch(where, request.producer_id)
+        try:
+            codes = await broker.transaction_members.ask(producer, [where], adds=adds)
+        finally:
+            broker.markers.unwatch(watch)
+        code = ErrorCode.TRANSACTION_ABORTABLE if watch.ended else codes[where]
         if code is not ErrorCode.NONE:
-            return code
+            return _offsets_refusal(code, context)
         return await broker.groups.offsets.commit_in_transaction(
             request.group_id,
             request.member_id,
             request.group_instance_id,
             request.generation_id,
-            producer,
+            (request.producer_id, request.producer_epoch),
             offsets,
         )
     except KafkaError as error:
@@ -238,12 +283,10 @@ async def _commit_offsets(
 
 
 def _offsets_refusal(code: ErrorCode, context: RequestContext) -> ErrorCode:
-    """What the transaction's coordinator says, in this request's words; elsewhere it is not asked."""
-    if code is ErrorCode.NOT_COORDINATOR:
-        return ErrorCode.NONE
+    """What the transaction's coordinator says, in this request's words."""
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.CONCURRENT_TRANSACTIONS:
+    if code in _TRY_AGAIN:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # that one is retried by clients of all versions
     if code is ErrorCode.TRANSACTION_ABORTABLE and context.api_version < _ABORTABLE_FROM:
         return ErrorCode.INVALID_TXN_STATE

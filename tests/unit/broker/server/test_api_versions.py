@@ -41,7 +41,7 @@ async def test_what_is_registered_is_advertised(node: Served, version: int) -> N
     answer = await node.connection.send(request, version)
     offered = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     assert offered == {entry.key: (entry.advertised_min, entry.max) for entry in node.broker.registry}
-    assert offered[0] == (0, 11), "old librdkafka compresses only when it sees Produce v0"
+    assert offered[0] == (0, 12), "old librdkafka compresses only when it sees Produce v0"
     assert offered[11][0] == 0, "old librdkafka balances consumers only when it sees JoinGroup v0"
     assert offered[18] == (0, 4)
     assert 68 not in offered
