@@ -4,6 +4,7 @@ Field `segment_bytes` is the topic setting `segment.bytes`, and so on. Values we
 built the object; nothing here parses or complains. Units are in the names as Kafka has them: ms or bytes.
 """
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -60,6 +61,11 @@ class LogConfig:
     def longest_segment_ms(self) -> int:
         """Age at which a segment is closed: only closed ones are compacted, in time for its lag (KIP-354)."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
+
+    def random_jitter_ms(self) -> int:
+        """Some time below `segment.jitter.ms` and `segment.ms`: a segment holds more than one batch."""
+        bound = min(self.segment_jitter_ms, self.segment_ms)
+        return random.randrange(bound) if bound > 0 else 0
 
     @property
     def log_append_time(self) -> bool:

@@ -11,7 +11,6 @@ process, and that of the machine only after `flush`.
 
 import errno
 import logging
-import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -268,10 +267,7 @@ class Log(OrdinaryAppend):
             snapshots.take(self.directory, self.producers, self._end)
         except OSError as error:  # both can be made again from the batches
             log.warning("%s: index or producer snapshot not written: %s", self._where, error)
-        new = self.segments.add(base, self._config, self.clock.now_ms())
-        if self._config.segment_jitter_ms > 0:
-            new.jitter_ms = random.randrange(self._config.segment_jitter_ms)
-        return new
+        return self.segments.add(base, self._config, self.clock.now_ms())
 
     # --- deleting
 

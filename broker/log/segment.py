@@ -51,7 +51,8 @@ class Segment:
         self.indexes_full = False
         """Whether one more entry might make an index larger than `segment.index.bytes`: time to roll."""
         self.created_ms = now_ms
-        self.jitter_ms = 0
+        self.jitter_ms = config.random_jitter_ms()
+        """What this segment is closed earlier than `segment.ms` says, so that not all are closed together."""
         self.aborted_nothing = False
         """Whether its transaction index has been found empty and stays so (`SegmentList.aborted`)."""
         self.bytes_since_index = 0
@@ -285,7 +286,7 @@ class Segment:
     def _check_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         self.indexes_full = (
             len(offsets.positions) * OFFSET_ENTRY + OFFSET_ENTRY > self.index_bytes
-            or len(times.entries) + TIME_ENTRY > self.index_bytes
+            or len(times.entries) + 2 * TIME_ENTRY > self.index_bytes  # closing adds one more
         )
 
     def truncate(self, end_offset: int) -> int:

@@ -16,10 +16,10 @@ from broker.log import Log, LogConfig, Origin
 from broker.log.checkpoints import read_offsets
 from protocol.records import Codec
 from protocol.types import TopicPartition
-from tests.interop.test_log_directory import Kafka, dump
 from tests.support.batches import T0, batch, marker, records_of
 from tests.support.cleaning import clean
 from tests.support.clock import VirtualClock
+from tests.support.kafka_directories import Kafka, dump
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

@@ -1,9 +1,9 @@
 """DescribeConfigs beside Apache Kafka: every setting both have is shown alike, every difference has a reason.
 
 Compared are value, source, type, read-only, sensitive, whether there is a text, and the synonyms in order
-(KIP-226, KIP-569), for a topic and a broker, before and after settings that change while it runs. What only one
-side has, or shows otherwise, is listed here with why; a difference that is not listed fails, and so does a
-line of the list that is not true any more.
+(KIP-226, KIP-569), for a topic and a broker, before and after settings that change while it runs. What only
+one side has, or shows otherwise, is listed here with why; a difference that is not listed fails, and so does
+a line of the list that is not true any more.
 """
 
 import re

@@ -6,7 +6,6 @@ continued by our log, and served by Kafka again.
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,47 +18,14 @@ from broker.log import Log, LogConfig, Origin
 from broker.log.checkpoints import read_meta_properties, read_offsets, read_topic_id
 from protocol.records import Codec
 from protocol.types import TopicPartition
-from tests.support.apache_kafka import _free_ports, kafka_script
 from tests.support.batches import T0, batch, marker, records_of
 from tests.support.clock import VirtualClock
+from tests.support.kafka_directories import Kafka, Unsound, dump
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC = 800
-
-
-# What the tool says of every segment that does not start at offset 0, also of Kafka's own.
-_REMARK = re.compile(r"^Non-consecutive offsets in \S+\n  -1 is followed by \d+\n?", re.MULTILINE)
-_HOLES = re.compile(r"^(Non-consecutive offsets in \S+|  -?\d+ is followed by \d+)\n?", re.MULTILINE)
-
-
-def dump(
-    directory: Path,
-    *options: str,
-    kinds: tuple[str, ...] = ("log", "index", "timeindex"),
-    holes: bool = False,
-) -> str:
-    """What the tool prints. It complains on its standard error, and ends with 0 all the same.
-
-    With `holes` offsets may be missing, as compaction leaves them.
-    """
-    files = sorted(str(path) for kind in kinds for path in directory.glob(f"*.{kind}"))
-    done = subprocess.run(
-        [str(kafka_script()), "tool", DUMP, "--files", ",".join(files), *options],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    complaints = (_HOLES if holes else _REMARK).sub("", done.stderr).splitlines()
-    complaints += [line for line in done.stdout.splitlines() if "isvalid: false" in line]
-    if complaints:
-        raise Unsound("\n".join(complaints))
-    return done.stdout
-
-
-class Unsound(AssertionError):
-    """The tool found damage."""
 
 
 @pytest.fixture
@@ -111,37 +77,6 @@ def test_kafka_reads_our_snapshots_and_aborted_transactions(our_directory: Path)
     assert re.search(
         r"version: 0 producerId: 60 firstOffset: 843 lastOffset: 845 lastStableOffset: 846", printed
     )
-
-
-class Kafka:
-    """A single Apache Kafka that is stopped and started again over one data directory."""
-
-    def __init__(self, name: str) -> None:
-        self._port, controller = _free_ports()
-        self._name = f"{name}-{os.getpid()}-{self._port}"
-        self._environment = {
-            **os.environ,
-            "INTEROP_CONTROLLER_PORT": str(controller),
-            "INTEROP_BROKER_HEAP": "-Xms128m -Xmx384m",
-        }
-        home = Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop"))
-        self.data = home / "run" / self._name / "data"
-        self.bootstrap = f"127.0.0.1:{self._port}"
-
-    def run(self, verb: str, *arguments: str) -> None:
-        subprocess.run(
-            [str(kafka_script()), verb, self._name, *arguments],
-            env=self._environment, check=True, stdout=subprocess.DEVNULL, timeout=150,
-        )  # fmt: skip
-
-    def start(self, *settings: str) -> None:
-        self.run(
-            "start",
-            str(self._port),
-            "offsets.topic.num.partitions=1",
-            "transaction.state.log.num.partitions=1",
-            *settings,
-        )
 
 
 @pytest.fixture

@@ -41,6 +41,12 @@ def _free_ports() -> tuple[int, int]:
         return one.getsockname()[1], other.getsockname()[1]
 
 
+def kafka_data(name: str, bootstrap: str) -> Path:
+    """The log directory of a broker that `apache_kafka` has started under this name."""
+    port = bootstrap.rpartition(":")[2]
+    return kafka_libraries().parent / "run" / f"{name}-{os.getpid()}-{port}" / "data"
+
+
 @contextmanager
 def apache_kafka(name: str, *settings: str) -> Iterator[str]:
     """Bootstrap address of a fresh single broker (`settings`: `key=value`). Removed at the end."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from protocol.client import Connection
-from tests.support.apache_kafka import apache_kafka
+from tests.support.apache_kafka import apache_kafka, kafka_data
 from tests.support.broker import BrokerProcess
 
 KAFKA = "kafka"
@@ -44,6 +44,8 @@ class Side:
     bootstrap: str
     broker: BrokerProcess | None
     """None for Apache Kafka."""
+    data: Path
+    """The log directory."""
 
     async def connect(self) -> Connection:
         host, _, port = self.bootstrap.partition(":")
@@ -64,11 +66,11 @@ def side_of(
         mine = {**_ALONE, "log.initial.task.delay.ms": "300", **settings}
         texts = [f"{key}={text}" for key, text in mine.items()]
         with apache_kafka(name, *texts) as bootstrap:
-            yield Side(bootstrap, None)
+            yield Side(bootstrap, None, kafka_data(name, bootstrap))
         return
     broker = BrokerProcess(directory, chroot(), 1, settings={**_ALONE, **settings})
     try:
         broker.start()
-        yield Side(broker.bootstrap, broker)
+        yield Side(broker.bootstrap, broker, directory / "data" / "log")
     finally:
         broker.kill()
