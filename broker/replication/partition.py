@@ -73,6 +73,11 @@ class Partition:
         return self.leader == self.local_id
 
     @property
+    def alone(self) -> bool:
+        """Whether no other replica has to have what is appended before it counts as stored."""
+        return self._alone
+
+    @property
     def isr(self) -> tuple[int, ...]:
         """As the controller last told or stored it."""
         return self.in_sync.members
@@ -164,6 +169,26 @@ class Partition:
         elif self._end_watchers:
             self._wake_followers(len(batches))
         return result
+
+    def append_ordinary(self, batch: memoryview, now_ms: int, all_replicas: bool) -> tuple[int, int] | None:
+        """`append` for what makes up the load: a plain batch whose producer waits for no other replica.
+
+        Base offset and new log end; None when it takes `append`, and nothing has changed.
+        """
+        alone = self._alone
+        if self.leader != self.local_id or (
+            all_replicas and not (alone and self.log.config.min_insync_replicas <= 1)
+        ):
+            return None
+        placed = self.log.append_ordinary(batch, self.leader_epoch, now_ms, sole=alone)
+        if placed is None:
+            return None
+        if alone:
+            if self._watchers or self._end_watchers:
+                self.wake(len(batch))
+        elif self._end_watchers:
+            self._wake_followers(len(batch))
+        return placed
 
     def append_copies(self, batches: memoryview) -> None:
         """Append what the leader sent to this follower. Raises `broker.log.AppendRefused`."""

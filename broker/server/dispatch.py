@@ -24,6 +24,7 @@ from broker.server.turns import count_items
 from protocol.codec import decode_from, encode
 from protocol.errors import DecodeError, EncodeError, ErrorCode
 from protocol.frames import RequestHead, decode_request_header, encode_response
+from protocol.plain_produce import PlainProduce
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -120,6 +121,8 @@ class Dispatcher:
         self.failures[entry.key] = self.failures.get(entry.key, 0) + 1
         logger.error("%s v%d handler failed", entry.name, version, exc_info=error)
         answer = None
+        if isinstance(request, PlainProduce):
+            request = request.to_request()
         with contextlib.suppress(EncodeError):
             answer = error_answer(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
             if answer is not None and getattr(request, "acks", None) != 0:
@@ -132,6 +135,8 @@ def _decode(entry: Entry, version: int, frame: memoryview | bytes, position: int
     try:
         # What is left over is not looked at, as in Kafka: librdkafka leaves 3 bytes in "all topics" of
         # Metadata v9+, librdkafka 2.0 leaves one in ListGroups v4.
+        if entry.decode is not None:
+            return entry.decode(version, memoryview(frame), position)
         request, _ = decode_from(entry.request, version, frame, position)
     except DecodeError as error:
         raise CloseConnectionError(f"{entry.name} v{version} request does not decode: {error}") from error

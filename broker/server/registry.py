@@ -25,6 +25,8 @@ from broker.server.turns import MAX_ITEMS
 _MARK = "__kafka_entries__"
 
 Handler = Callable[..., Any]
+Decode = Callable[[int, memoryview, int], Any]
+"""From version, frame and position of the body to what the handler takes. Raises DecodeError."""
 H = TypeVar("H", bound=Handler)
 
 
@@ -53,6 +55,7 @@ class Entry:
     pipelined: bool
     abandoned_on_close: bool
     max_items: int
+    decode: Decode | None
 
     @property
     def key(self) -> int:
@@ -73,6 +76,7 @@ def handles(
     pipelined: bool = False,
     abandoned_on_close: bool = False,
     max_items: int = MAX_ITEMS,
+    decode: Decode | None = None,
 ) -> Callable[[H], H]:
     """Mark a function as the handler of `request` in versions `min`..`max`.
 
@@ -81,6 +85,7 @@ def handles(
     this one waits (answers stay in order). `abandoned_on_close`: waiting is cancelled when the client goes
     away; without it the handler runs to its end, because a half-done change must not be left behind.
     `max_items`: array items in one request; more than the default for handlers that work in turns.
+    `decode`: in place of the codec, for a handler that takes something else than messages as well.
     """
 
     def mark(function: H) -> H:
@@ -94,6 +99,7 @@ def handles(
             pipelined=pipelined,
             abandoned_on_close=abandoned_on_close,
             max_items=max_items,
+            decode=decode,
         )
         function.__dict__.setdefault(_MARK, []).append(entry)
         return function

@@ -5,6 +5,8 @@
 - acks=0 has no answer; if it fails the connection is closed, which is all the client can notice.
 - acks=all waits outside this call until the high watermark passes the batch; the next request of the
   connection may be appended meanwhile.
+- Plain requests (nearly all) are read, appended and answered without an object per partition, by
+  `plain_append`; what does not go that way comes here.
 - Record bytes are slices of the connection's receive buffer and go to the log from there.
 - The first batch of a transaction in a partition needs its coordinator's word (KIP-890). From v12 on it makes
   the partition take part; then, and where the coordinator is another broker, the whole request waits, and
@@ -27,6 +29,7 @@ from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.edge import CloseConnectionError
 from broker.server.error_answers import error_answer
+from broker.server.plain_append import plain_first
 from broker.server.registry import InOrder, handles
 from broker.server.transaction_members import (
     TRANSACTIONAL,
@@ -46,6 +49,7 @@ from protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.plain_produce import decode_produce
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -75,8 +79,10 @@ _MAGIC_AT, _MAGIC = 16, 2
     max=12,
     advertised_min=0,
     pipelined=True,
+    decode=decode_produce,
     notes='0-2 are advertised for old librdkafka, which reads them as "may compress", and refused',
 )
+@plain_first
 def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | InOrder | None:

@@ -206,3 +206,60 @@ async def test_a_transactional_batch_needs_a_transactional_id(node: Served, vers
     assert partition.log.end_offset == 0
     assert (await node.produce("t", batch(b"y"), version=version)).base_offset == 0
     assert partition.log.last_stable_offset == 1
+
+
+def several(*data: tuple[int, bytes], topic: str = "t", acks: int = 1) -> ProduceRequest:
+    parts = [PartitionProduceData(index=index, records=records) for index, records in data]
+    return ProduceRequest(
+        acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=parts)]
+    )
+
+
+@pytest.mark.parametrize("version", [8, 9, 11])
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_each_partition_is_appended_and_counted_once_beside_a_bad_one(
+    node: Served, version: int, acks: int
+) -> None:
+    node.topics.create("t", 4)
+    first = several(*((index, batch(b"0")) for index in range(4)), acks=acks)
+    await node.connection.send(first, version)
+    data = [(0, batch(b"a", b"b")), (1, broken_crc()), (2, batch(b"c")), (9, batch(b"d"))]
+    answer = await node.connection.send(several(*data, acks=acks), version)
+    assert [topic.name for topic in answer.responses] == ["t"]
+    found = {
+        part.index: (part.error_code, part.base_offset) for part in answer.responses[0].partition_responses
+    }
+    assert found == {
+        0: (0, 1),
+        1: (ErrorCode.CORRUPT_MESSAGE, -1),
+        2: (0, 1),
+        9: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+    }
+    counts = node.broker.metrics.topic("t")
+    assert (counts.messages_in, counts.failed_produce) == (4 + 3, 2)
+    assert counts.bytes_in == 5 * len(batch(b"0")) + len(batch(b"a", b"b"))
+    assert [node.broker.replicas.leader("t", index).log.end_offset for index in range(4)] == [3, 1, 2, 1]
+
+
+@pytest.mark.parametrize("version", [8, 9, 11])
+async def test_a_failure_inside_the_broker_is_told_in_the_version_s_shape(
+    node: Served, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.topics.create("t")
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a part of the broker is broken")
+
+    monkeypatch.setattr(node.broker.metrics, "topic", broken)
+    answer = await node.produce("t", batch(b"x"), version=version)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_readers_that_wait_hear_of_plain_batches(node: Served, acks: int) -> None:
+    node.topics.create("t")
+    await node.produce("t", batch(b"first"), version=11)
+    woken: list[int] = []
+    node.broker.replicas.leader("t", 0).watch(woken.append)
+    await node.produce("t", batch(b"second"), acks=acks, version=11)
+    assert woken == [len(batch(b"second"))]
