@@ -9,9 +9,10 @@ import errno
 import fcntl
 import os
 import re
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.log import checkpoints
 from broker.log.checkpoints import CheckpointDamaged, MetaProperties
@@ -20,8 +21,19 @@ from broker.log.files import remove_files, replace_file
 from protocol.types import TopicPartition
 
 _PARTITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
+_FUTURE: Final = re.compile(_PARTITION.pattern + r"\.[0-9a-f]{32}-future")
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
+FUTURE_SUFFIX: Final = "-future"
+
+
+class Unchosen(NamedTuple):
+    """A partition that another directory has as well, of another topic id: the controller knows best."""
+
+    path: str
+    topic_id: bytes
+    offsets: Mapping[str, int]
+    """By checkpoint."""
 
 
 class LogDir:
@@ -35,6 +47,9 @@ class LogDir:
         """Partitions in it."""
         self.damaged: dict[TopicPartition, dict[str, int]] = {}
         """Partitions that cannot be opened, with their offsets by checkpoint, which must stay."""
+        self.unchosen: dict[TopicPartition, Unchosen] = {}
+        self.arriving: dict[TopicPartition, dict[str, int]] = {}
+        """Offsets, by checkpoint, of partitions that are about to be moved here."""
         self._lock = -1
         try:
             Path(self.path).mkdir(parents=True, exist_ok=True)
@@ -95,7 +110,9 @@ class LogDir:
             return {}, str(error)
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        kept = {tp: known[name] for tp, known in self.damaged.items() if name in known}
+        others = [*self.damaged.items(), *((tp, each.offsets) for tp, each in self.unchosen.items())]
+        others += list(self.arriving.items())
+        kept = {tp: known[name] for tp, known in others if name in known}
         checkpoints.write_offsets(self.file(name), {**kept, **offsets})
 
     def forget_clean_shutdown(self) -> None:
@@ -103,18 +120,25 @@ class LogDir:
         remove_files([self.file(checkpoints.CLEAN_SHUTDOWN)])
 
     def mark_clean_shutdown(self, broker_epoch: int) -> None:
-        if self.damaged and not self.was_clean:
+        if (self.damaged or self.unchosen) and not self.was_clean:
             return  # the tails of these have still to be checked
         replace_file(self.file(checkpoints.CLEAN_SHUTDOWN), checkpoints.clean_shutdown_marker(broker_epoch))
 
     def partitions(self) -> dict[TopicPartition, str]:
         """Partition directories by name; others, also those on their way out, are left alone."""
-        found = {}
+        return dict(self._directories(_PARTITION))
+
+    def futures(self) -> list[tuple[TopicPartition, str]]:
+        """Directories of partitions that are being moved here (KIP-113)."""
+        return self._directories(_FUTURE)
+
+    def _directories(self, pattern: re.Pattern[str]) -> list[tuple[TopicPartition, str]]:
+        found = []
         with os.scandir(self.path) as entries:
             for entry in entries:
-                match = _PARTITION.fullmatch(entry.name)
+                match = pattern.fullmatch(entry.name)
                 if match and entry.is_dir():
-                    found[TopicPartition(match["topic"], int(match["partition"]))] = entry.path
+                    found.append((TopicPartition(match["topic"], int(match["partition"])), entry.path))
         return found
 
     def condemned(self) -> list[str]:
@@ -127,3 +151,9 @@ class LogDir:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def renamed(tp: TopicPartition, suffix: str) -> str:
+    """Name of a partition directory that is on its way out: unique, and as long as file systems allow."""
+    suffix = f".{uuid.uuid4().hex}{suffix}"
+    return str(tp)[: 255 - len(suffix)] + suffix

@@ -5,6 +5,7 @@ and the look-ups by time do, and may run in a thread while the log is appended t
 deleted.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.log import time_lookup
@@ -28,7 +29,7 @@ class LogSlice(NamedTuple):
 class LogView:
     __slots__ = (
         "_config", "_end", "_high_watermark", "_where", "directory", "epochs", "producers", "segments",
-        "start_offset",
+        "start_offset", "storage_failed",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +46,10 @@ class LogView:
         self.segments = segments
         self.producers = producers
         self.epochs = epochs
+        self.storage_failed: Callable[[str, OSError], None] | None = None
+        """Hears of every refusal of the disk, whatever was being done, also in other threads: one mechanism
+        for taking a directory out of use.
+        """
         self.start_offset = 0
         self._end = 0
         self._high_watermark = 0
@@ -156,5 +161,11 @@ class LogView:
         except OSError as error:
             raise self._unreadable(error) from error
 
+    def report(self, error: OSError) -> None:
+        """Tell whoever looks after the log directory what its disk has answered. May run in a thread."""
+        if self.storage_failed is not None:
+            self.storage_failed(self.directory, error)
+
     def _unreadable(self, error: OSError) -> StorageFailed:
+        self.report(error)
         return StorageFailed(f"{self._where}: cannot read {self.directory}: {error.strerror}")

@@ -9,16 +9,18 @@ appends go on. Appended bytes are in the page cache when `append` returns: they 
 process, and that of the machine only after `flush`.
 """
 
+import contextlib
 import errno
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from broker.clock import Clock
 from broker.log import retention, snapshots
 from broker.log.config import LogConfig
+from broker.log.disk_errors import is_full
 from broker.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed
 from broker.log.files import sync_directory
 from broker.log.incoming import (
@@ -59,7 +61,7 @@ class Log(OrdinaryAppend):
     __slots__ = (
         "_flush_lock", "_flushed_ms", "_idle_end", "_truncations",
         "clock",
-        "recovery_point", "storage_failed",
+        "recovery_point",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +77,6 @@ class Log(OrdinaryAppend):
         super().__init__(directory, config, segments, producers, epochs)
         self.clock = clock
         self.recovery_point = 0
-        self.storage_failed: Callable[[str, OSError], None] | None = None
         self._idle_end = -1
         self._flushed_ms = clock.now_ms()
         self._flush_lock = threading.Lock()
@@ -231,9 +232,17 @@ class Log(OrdinaryAppend):
         if not self._failing:  # one line until it works again
             log.error("%s; appends are refused until this is repaired", message)
             self._failing = True
-            if self.storage_failed is not None:
-                self.storage_failed(self.directory, error)
+        self.report(error)  # each time: a disk that was full may fail later
         return AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        """What the disk refuses in here goes to the caller, and to whoever looks after the directory."""
+        try:
+            yield
+        except OSError as error:
+            self.report(error)
+            raise
 
     # --- segments
 
@@ -267,6 +276,7 @@ class Log(OrdinaryAppend):
             snapshots.take(self.directory, self.producers, self._end)
         except OSError as error:  # both can be made again from the batches
             log.warning("%s: index or producer snapshot not written: %s", self._where, error)
+            self.report(error)
         return self.segments.add(base, self._config, self.clock.now_ms())
 
     # --- deleting
@@ -275,7 +285,7 @@ class Log(OrdinaryAppend):
         """Make the log end at `offset`, or before the batch that reaches over it. Raises OSError."""
         if offset >= self._end:
             return
-        with self._flush_lock:
+        with self._flush_lock, self._reported():
             self._truncations += 1
             if offset <= self.segments.start:
                 self.segments.replace_all(offset, self._config, self.clock.now_ms())
@@ -285,7 +295,7 @@ class Log(OrdinaryAppend):
 
     def truncate_fully(self, offset: int) -> None:
         """Drop everything and begin anew at `offset` (the leader's log starts behind our end)."""
-        with self._flush_lock:
+        with self._flush_lock, self._reported():
             self._truncations += 1
             self.segments.replace_all(offset, self._config, self.clock.now_ms())
             self.start_offset = offset
@@ -318,6 +328,9 @@ class Log(OrdinaryAppend):
         try:
             self.epochs.truncate_start(offset)
         except OSError as error:
+            if is_full(error):
+                return  # deleting is what makes room; the next start trims the file as well
+            self.report(error)
             raise StorageFailed(
                 f"{self._where}: cannot write to {self.directory}: {error.strerror}"
             ) from error

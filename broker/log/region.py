@@ -10,6 +10,7 @@ import os
 from struct import Struct
 from typing import Final, NamedTuple
 
+from broker.log.disk_errors import FAILED
 from broker.log.errors import CorruptLog, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.files import OpenFile
 from broker.log.log_view import LogView
@@ -30,9 +31,10 @@ _SPAN: Final = Struct(">qi11xi")
 class FileRegion:
     """Bytes of a file that never change. `len()` is what a receiver gets."""
 
-    __slots__ = ("_file", "position", "size")
+    __slots__ = ("_file", "_log", "position", "size")
 
-    def __init__(self, file: OpenFile, position: int, size: int) -> None:
+    def __init__(self, file: OpenFile, position: int, size: int, log: LogView | None = None) -> None:
+        self._log = log
         self._file = file
         self.position = position
         self.size = size
@@ -52,6 +54,11 @@ class FileRegion:
     def read(self, count: int) -> bytes:
         """Up to `count` bytes from the front; waits for the disk."""
         return self._file.read(self.position, min(count, self.size))
+
+    def failed(self, error: OSError) -> None:
+        """Sending it failed: the disk may be the reason, long after the answer was put together."""
+        if self._log is not None and error.errno in FAILED:
+            self._log.report(error)
 
     def is_cached(self) -> bool:
         """Whether samples of the range are in the page cache."""
@@ -97,7 +104,7 @@ def locate(log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: 
         if end - start < WORTH_LOCATING:
             return None
         stop, next_offset = _whole(segment, start, end, max_bytes, min_one)
-        region = FileRegion(segment.file, start, stop - start)
+        region = FileRegion(segment.file, start, stop - start, log)
         if region.size < WORTH_LOCATING:
             return None
         if not region.is_cached():
@@ -105,6 +112,7 @@ def locate(log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: 
     except CorruptLog:
         return None  # reading serves what stands before the damage
     except OSError as error:
+        log.report(error)
         raise StorageFailed(f"{log.directory} cannot be read: {error.strerror}") from error
     return Located([region], region.size, next_offset)
 

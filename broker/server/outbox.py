@@ -32,6 +32,7 @@ class Region(Protocol):
     def __len__(self) -> int: ...
     def advance(self, count: int) -> None: ...
     def read(self, count: int) -> bytes: ...
+    def failed(self, error: OSError) -> None: ...
 
 
 class ShortRegionError(Exception):
@@ -68,8 +69,14 @@ class Outbox:
             head = queue[0]
             if isinstance(head, bytes | bytearray | memoryview):
                 self._write_bytes()
-            elif self._send(head):
-                queue.popleft()
+            else:
+                try:
+                    sent = self._send(head)
+                except OSError as error:
+                    head.failed(error)
+                    raise
+                if sent:
+                    queue.popleft()
 
     def _write_bytes(self) -> None:
         queue = self._queue
