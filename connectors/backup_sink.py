@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from connectors import layout
 from connectors.avro_format import SUFFIX as AVRO_SUFFIX
 from connectors.avro_format import AvroEncoder
+from connectors.errors import ObjectStoreError
 from connectors.formats import Encoder, ObjectFacts, StoredBatch
 from connectors.manifest import BackupFormat, ObjectEntry
 from connectors.object_store import ObjectStore
@@ -31,6 +33,8 @@ from transfer.endpoint import Chunk, RefusedError
 from transfer.ledger import Copied, Gap
 from transfer.offset_map import Run
 from transfer.rewrite import AbortedFilter
+
+_log = logging.getLogger("isthmus.connectors")
 
 
 @dataclass(slots=True)
@@ -117,11 +121,16 @@ class BackupSink:
         return SinkResult(tuple(lane.entries), tuple(lane.damaged))
 
     async def aclose(self) -> None:
-        """Gives up what is open; multipart uploads leave nothing behind."""
+        """Gives up what is open; multipart uploads leave nothing behind while the store can be reached."""
         lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            if lane.open is not None:
-                await lane.open.writer.abort()
+        await asyncio.gather(*(self._abort(lane.open) for lane in lanes.values() if lane.open is not None))
+
+    async def _abort(self, current: _OpenObject) -> None:
+        """Why the backup ends was said elsewhere: a store that is away must not hide it."""
+        try:
+            await current.writer.abort()
+        except ObjectStoreError as error:
+            _log.warning("parts of an upload may be left in the store, and paid for: %s", error)
 
     def _data(self, lane: _Lane, tp: TopicPartition, chunk: Chunk) -> Iterator[StoredBatch]:
         """The batches to write; a damaged one becomes a gap, and what follows it is still read."""

@@ -79,10 +79,12 @@ async def read_manifest(store: ObjectStore, backup_id: str) -> Manifest:
 
 async def write_manifest(store: ObjectStore, held: Manifest) -> None:
     """Makes the backup exist. Raises BackupError when the id is taken: a backup is never replaced."""
-    key = layout.manifest_key(held.backup_id)
+    key, data = layout.manifest_key(held.backup_id), manifest.encode(held)
     try:
-        await store.put(key, manifest.encode(held), only_if_absent=True)
+        await store.put(key, data, only_if_absent=True)
     except ObjectExists as error:
+        if await store.get(key) == data:
+            return  # the answer to our own write was lost, and it was sent again
         raise BackupError(f"backup {held.backup_id} exists already in {store.location()}") from error
 
 

@@ -37,6 +37,11 @@ class PartitionRun:
     moved_at: float = 0.0
     position: int = -1
 
+    @property
+    def whole(self) -> bool:
+        """Whether everything up to the end was dealt with."""
+        return self.ledger.next_source_offset >= self.end
+
 
 class PartitionRuns:
     """An engine's observer that brings partitions to their ends."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from connectors import catalogue
 from connectors.backup_source import BackupSource
-from connectors.errors import RestoreError
+from connectors.errors import ConnectorError, RestoreError
 from connectors.group_offsets import RestoredGroup, TranslationTable, restore_group
 from connectors.held_settings import expiring
 from connectors.manifest import Manifest
@@ -37,6 +37,7 @@ from connectors.resume import ResumingSink
 from connectors.settings import Progress, Report, RestoreSettings, matches, quiet
 from connectors.topic_facts import ranges
 from protocol.client import ClusterClient
+from protocol.errors import ProtocolError
 from protocol.types import TopicPartition, uuid_from_text
 from transfer.kafka.sink import KafkaSink
 from transfer.ledger import Lineage, PartitionLedger, ProducerState
@@ -62,11 +63,14 @@ async def restore(settings: RestoreSettings, progress: Report = quiet) -> Restor
         producer = begun.producer if begun is not None else await client.init_producer_id()
         run = _Restore(settings, store, client, manifest, restore_id, (producer[0], producer[1]), progress)
         run.warnings += checked.warnings
-        await run.make_topics(checked.plans)
-        await run.copy()
-        await run.read_back()
-        await run.give_settings()
-        groups = await run.restore_groups()
+        try:
+            await run.make_topics(checked.plans)
+            await run.copy()
+            await run.read_back()
+            await run.give_settings()
+            groups = await run.restore_groups()
+        except (ConnectorError, ProtocolError) as error:
+            raise await run.broke_off(error) from error
         return await run.finish(groups)
 
 
@@ -103,6 +107,8 @@ class _Restore:
         self._topics: list[_Topic] = []
         self._runs: dict[TopicPartition, PartitionRun] = {}
         """By the backup's topic and partition."""
+        self._found: dict[TopicPartition, int] = {}
+        """Records that the target held when this run began, by the target's partition."""
         self._counts: dict[TopicPartition, int] = {}
         self._done = 0
         self.warnings: list[str] = []
@@ -126,13 +132,14 @@ class _Restore:
             self._topics.append(_Topic(plan, state, settings))
             self._warn_of_retention(plan)
 
-    async def _store_state(self, states: dict[str, TargetState]) -> None:
+    async def _store_state(self, states: dict[str, TargetState], problem: str = "") -> None:
         state = RestoreState(
             state="running",
             started_ms=self._started_ms,
             target_cluster_id=self._client.cluster_id or "",
             producer=self._producer,
             topics=states,
+            problem=problem,
         )
         await write_state(self._store, self._settings.backup_id, self._restore_id, state)
 
@@ -144,6 +151,33 @@ class _Restore:
                 f"{plan.target}: {gone} records are older than retention.ms={retention} and will be deleted "
                 "by the target now that the restore is finished"
             )
+
+    async def broke_off(self, error: Exception) -> RestoreError:
+        """What to raise: it says what the target is left with, and what to do. Kept in the state as well."""
+        text = f"restore of {self._manifest.backup_id} broke off: {error}. {self._left()}"
+        if self._topics:
+            try:
+                await self._store_state({t.plan.topic.name: t.state for t in self._topics}, text)
+            except ConnectorError as unstored:
+                _log.warning("that the restore broke off is not noted in the store: %s", unstored)
+        return RestoreError(text)
+
+    def _left(self) -> str:
+        if not self._topics:
+            return "The target has no topic of it; the same command begins again"
+        parts = []
+        for topic in self._topics:
+            plan = topic.plan
+            runs = [run for tp, run in self._runs.items() if tp.topic == plan.topic.name]
+            held = sum(max(run.ledger.records, self._found.get(run.target, 0)) for run in runs)
+            short = [f"{run.target.partition}" for run in runs if run.problem or not run.whole]
+            cut = f" (not whole: partition {', '.join(short)})" if short else ""
+            parts.append(f"{plan.target} {held} of {plan.topic.records}{cut}")
+        return (
+            f"Left at the target, where readers see it, records of each topic: {'; '.join(parts)}. They keep "
+            "everything (no retention, no compaction), and groups get their offsets, when the same command has "
+            "gone on to the end; or delete the topics"
+        )
 
     async def copy(self) -> None:
         """Moves what is not there yet."""
@@ -166,6 +200,7 @@ class _Restore:
                 tp = TopicPartition(topic.plan.topic.name, backed.partition)
                 base = topic.state.bases[backed.partition]
                 sink.present(tps[tp], base, held[tps[tp]].end)
+                self._found[tps[tp]] = held[tps[tp]].end - base
                 self._runs[tp] = self._run(topic, tp, tps[tp], base)
         gate = asyncio.Semaphore(self._settings.partitions_at_once)
 
@@ -192,7 +227,7 @@ class _Restore:
             await source.aclose()
             await sink.aclose()
         if broken := [run.problem for run in self._runs.values() if run.problem]:
-            raise RestoreError(f"restore of {self._manifest.backup_id} broke off: " + "; ".join(broken))
+            raise RestoreError("; ".join(broken))
 
     def _run(self, topic: _Topic, tp: TopicPartition, target: TopicPartition, base: int) -> PartitionRun:
         backed = self._manifest.partition(tp)

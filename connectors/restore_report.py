@@ -116,6 +116,8 @@ class RestoreState(_Model):
     topics: dict[str, TargetState]
     """By the backup's topic name."""
     report: RestoreReport | None = None
+    problem: str = ""
+    """Why the last run broke off, and what it left."""
 
 
 def default_restore_id(cluster_id: str, names: dict[str, str]) -> str:

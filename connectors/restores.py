@@ -12,11 +12,14 @@ async def latest_restore(store: ObjectStore, backup_id: str, cluster_id: str) ->
     """The report of the last finished restore into the cluster. Raises BackupError when there is none."""
     prefix = layout.restore_key(backup_id, "")[: -len(".json")]
     reports = []
+    broken = ""
     for info in await store.list(prefix):
         restore_id = info.key.removeprefix(prefix).removesuffix(".json")
         state = await read_state(store, backup_id, restore_id)
         if state is not None and state.report is not None and state.target_cluster_id == cluster_id:
             reports.append(state.report)
+        elif state is not None and state.problem and state.target_cluster_id == cluster_id:
+            broken = f"; {state.problem}"
     if not reports:
-        raise BackupError(f"backup {backup_id} was never fully restored into cluster {cluster_id}")
+        raise BackupError(f"backup {backup_id} was never fully restored into cluster {cluster_id}{broken}")
     return max(reports, key=lambda report: report.finished_ms)

@@ -2,29 +2,24 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
 
-from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from connectors import catalogue
-from connectors.errors import BackupError, ConnectorError, RestoreError, RestoreRefused
+from connectors.errors import BackupError, RestoreRefused
 from connectors.group_offsets import GroupStatus
 from connectors.manifest import Manifest, encode
 from connectors.object_store import open_store
 from connectors.restore_report import read_report
-from connectors.settings import Progress
 from protocol.client import ClusterClient, Committed, ConfigSource, NewTopic
-from protocol.errors import ProtocolError
 from protocol.records import Codec, Record
 from protocol.types import TopicPartition, uuid_to_text
 from tests.cluster.links import content, create, fresh, produce, some
-from tests.cluster.vault import Vault, new_vault
+from tests.cluster.vault import Vault
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
-from tests.support.s3 import S3Server
-from tests.support.zookeeper import fresh_chroot
 
 pytestmark = [pytest.mark.cluster, pytest.mark.s3]
 
@@ -32,48 +27,9 @@ T0 = 1_356_998_400_000
 
 
 @pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with S3Server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
-@pytest.fixture
-def vault(s3: S3Server) -> Vault:
-    return new_vault(s3)
-
-
-@pytest.fixture(scope="module")
-def target(
-    zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BrokerProcess]:
-    """Another cluster of one broker, whose defaults differ."""
-    process = BrokerProcess(
-        tmp_path_factory.mktemp("target"),
-        fresh_chroot(zookeeper_server),
-        1,
-        settings={"log.retention.ms": "3600000", "num.partitions": "4"},
-    )
-    process.start()
-    yield process
-    process.kill()
-
-
-@pytest.fixture(scope="module")
 def kafka() -> Iterator[str]:
     with apache_kafka("backup", "log.cleaner.backoff.ms=200", "log.initial.task.delay.ms=100") as bootstrap:
         yield bootstrap
-
-
-@pytest.fixture
-async def here(broker: BrokerProcess) -> AsyncIterator[ClusterClient]:
-    async with ClusterClient(broker.bootstrap) as client:
-        yield client
-
-
-@pytest.fixture
-async def there(target: BrokerProcess) -> AsyncIterator[ClusterClient]:
-    async with ClusterClient(target.bootstrap) as client:
-        yield client
 
 
 ODD = [
@@ -350,142 +306,6 @@ async def test_groups_never_pass_the_data_and_live_ones_are_left_alone(
             assert all(offset.read_back == offset.offset for offset in group.offsets)
 
 
-@pytest.mark.parametrize("kind", ["segment", "avro"])
-async def test_an_interrupted_restore_goes_on_without_duplicates(
-    broker: BrokerProcess,
-    target: BrokerProcess,
-    here: ClusterClient,
-    there: ClusterClient,
-    vault: Vault,
-    kind: str,
-) -> None:
-    topic = fresh("long")
-    await create(here, topic, 2)
-    for n in range(40):
-        await produce(here, topic, [Record(0, T0, b"%d" % n, b"x" * 20_000) for _ in range(25)], n % 2)
-    await vault.backup(broker.bootstrap, topic, format=kind)
-    settings = vault.restore_settings(target.bootstrap, partitions_at_once=1)
-    for _ in range(2):
-        await restore_until(settings, share=0.3)
-    held = [len(await content(there, topic, partition)) for partition in range(2)]
-    assert 0 < sum(held) < 1000
-    report = await vault.restore(target.bootstrap)
-    assert report.resumed
-    assert (report.exit_code, report.records) == (0, 1000)
-    for partition in range(2):
-        assert await content(there, topic, partition) == await content(here, topic, partition)
-    with pytest.raises(RestoreRefused, match="holds 1000 records"):
-        await vault.restore(target.bootstrap)
-
-
-async def restore_until(settings: object, share: float) -> None:
-    """Runs a restore and cuts it off once so much is done."""
-    from connectors.restore import restore
-    from connectors.settings import RestoreSettings
-
-    assert isinstance(settings, RestoreSettings)
-    enough = asyncio.Event()
-
-    def seen(progress: Progress) -> None:
-        if progress.phase == "restore" and progress.done > progress.total * share:
-            enough.set()
-
-    running = asyncio.create_task(restore(settings, seen))
-    async with asyncio.timeout(60):
-        await enough.wait()
-    running.cancel()
-    await asyncio.wait({running})
-    assert running.cancelled() or isinstance(running.exception(), ConnectorError | ProtocolError)
-
-
-async def test_a_restore_waits_for_a_broker_that_comes_back(
-    broker: BrokerProcess,
-    here: ClusterClient,
-    vault: Vault,
-    zookeeper: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    topic = fresh("long")
-    await create(here, topic)
-    for n in range(40):
-        await produce(here, topic, [Record(0, T0, b"%d" % n, b"x" * 20_000) for _ in range(25)])
-    await vault.backup(broker.bootstrap, topic)
-    other = BrokerProcess(tmp_path_factory.mktemp("other"), zookeeper, 1).start()
-    try:
-        half = asyncio.Event()
-
-        def seen(progress: Progress) -> None:
-            if progress.done > progress.total * 0.3:
-                half.set()
-
-        from connectors.restore import restore
-
-        running = asyncio.create_task(restore(vault.restore_settings(other.bootstrap), seen))
-        async with asyncio.timeout(60):
-            await half.wait()
-        other.kill()
-        await asyncio.to_thread(other.start)
-        report = await running
-        assert (report.exit_code, report.records) == (0, 1000)
-        async with ClusterClient(other.bootstrap) as there:
-            assert await content(there, topic) == await content(here, topic)
-    finally:
-        other.kill()
-
-
-async def test_a_damaged_object_is_never_restored_as_if_it_were_whole(
-    broker: BrokerProcess, target: BrokerProcess, here: ClusterClient, there: ClusterClient, vault: Vault
-) -> None:
-    topic, group = fresh("damaged"), fresh("group")
-    await create(here, topic, 2)
-    for partition in range(2):
-        await produce(here, topic, some(50), partition)
-    await here.commit(group, {TopicPartition(topic, 0): Committed(5)})
-    manifest = await vault.backup(broker.bootstrap, topic)
-    entry = manifest.topics[0].partitions[1].objects[0]
-    async with open_store(vault.store) as store:
-        good = await store.get(entry.key)
-        await store.put(entry.key, good[:-1] + bytes([good[-1] ^ 1]))
-        assert (await catalogue.validate(store, manifest)).exit_code == 3
-    with pytest.raises(RestoreError, match=f"{topic}-1"):
-        await vault.restore(target.bootstrap)
-    assert await there.committed(group) == {}
-    async with open_store(vault.store) as store:
-        await store.put(entry.key, good)
-    report = await vault.restore(target.bootstrap)  # the same command goes on
-    assert (report.exit_code, report.resumed, report.records) == (0, True, 100)
-
-
-async def test_a_backup_that_broke_off_does_not_exist(
-    broker: BrokerProcess, here: ClusterClient, vault: Vault
-) -> None:
-    from connectors.backup import backup
-
-    topic = fresh("cut")
-    await create(here, topic)
-    for n in range(20):
-        await produce(here, topic, [Record(0, T0, b"%d" % n, b"x" * 50_000) for _ in range(10)])
-    started = asyncio.Event()
-
-    def seen(progress: Progress) -> None:
-        if progress.done:
-            started.set()
-
-    running = asyncio.create_task(
-        backup(vault.backup_settings(broker.bootstrap, topic, object_bytes=100_000), seen)
-    )
-    async with asyncio.timeout(60):
-        await started.wait()
-    running.cancel()
-    await asyncio.wait({running})
-    async with open_store(vault.store) as store:
-        assert await catalogue.list_backups(store) == []
-    manifest = await vault.backup(broker.bootstrap, topic, object_bytes=100_000)
-    assert (manifest.records, manifest.exit_code) == (200, 0)
-    async with open_store(vault.store) as store:
-        assert (await catalogue.validate(store, manifest)).damaged == ()
-
-
 @pytest.mark.interop
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["segment", "avro"])
@@ -529,40 +349,3 @@ async def test_transactions_and_compaction_of_apache_kafka(
         offsets = await there.committed(group)
         # 204 is behind four transactions of 50 and their markers, two of which were committed.
         assert offsets[TopicPartition(f"{kind}.{paid}", 0)].offset == 100
-
-
-async def test_an_object_store_that_is_away_ends_a_backup_clearly(
-    broker: BrokerProcess, here: ClusterClient, vault: Vault, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    topic = fresh("t")
-    await create(here, topic)
-    await produce(here, topic, some(10))
-    away = vault.store.model_copy(update={"endpoint": "http://127.0.0.1:9", "max_attempts": 1})
-    with pytest.raises(ConnectorError, match=re.escape("http://127.0.0.1:9")):
-        await Vault(away).backup(broker.bootstrap, topic)
-
-
-async def test_two_backups_under_one_id_never_share_an_object(
-    broker: BrokerProcess, target: BrokerProcess, vault: Vault
-) -> None:
-    """Both run at once over the same topic while it grows; one gets the id, and what it lists restores."""
-    topic = fresh("twice")
-    async with ClusterClient(broker.bootstrap) as client:
-        await create(client, topic, 1)
-        await produce(client, topic, some(200, 1))
-    outcomes = await asyncio.gather(
-        vault.backup(broker.bootstrap, topic, object_bytes=2000),
-        vault.backup(broker.bootstrap, topic, object_bytes=3000),
-        return_exceptions=True,
-    )
-    made = [each for each in outcomes if isinstance(each, Manifest)]
-    refused = [each for each in outcomes if isinstance(each, ConnectorError)]
-    assert (len(made), len(refused)) == (1, 1), outcomes
-    async with open_store(vault.store) as store:
-        stored = {info.key: info for info in await store.list("data/b1/")}
-    listed = made[0].objects()
-    assert all(stored[entry.key].size == entry.bytes for entry in listed)
-    assert len({key.split("/")[2] for key in stored}) == 2, "each run has its own place"
-    report = await vault.restore(target.bootstrap)
-    assert report.exit_code == 0
-    assert report.records == 200

@@ -12,6 +12,9 @@ class LossyProxy:
         self._marker: bytes | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._cut = False
+        self._cut_after: tuple[int, bytes] | None = None
+        self._taken = 0
         self.port = 0
         self.lost = 0
 
@@ -32,36 +35,68 @@ class LossyProxy:
         """The next request with these bytes in it is delivered, its reply swallowed, the connection reset."""
         self._marker = marker
 
+    def cut(self) -> None:
+        """The network to the target is gone: all connections end, new ones are ended at once."""
+        self._cut = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def cut_at(self, count: int, marker: bytes) -> None:
+        """Cuts when the marker passes for the n-th time from now on."""
+        self._cut_after, self._taken = (count, marker), 0
+
+    def mend(self) -> None:
+        """The network is back."""
+        self._cut, self._cut_after = False, None
+
+    def _passes(self, data: bytes) -> None:
+        if self._cut_after is not None and self._cut_after[1] in data:
+            self._taken += 1
+            if self._taken >= self._cut_after[0]:
+                self._cut_after = None
+                self.cut()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        there, back = await asyncio.open_connection(*self._target)
+        ends = [writer]
+        answers: asyncio.Task[None] | None = None
         losing = asyncio.Event()
-        answers = asyncio.create_task(self._answers(there, writer, losing))
         try:
+            if self._cut:
+                return
+            there, back = await asyncio.open_connection(*self._target)
+            ends.append(back)
+            answers = asyncio.create_task(self._answers(there, writer, losing))
             while data := await reader.read(65536):
                 if self._marker is not None and self._marker in data:
                     self._marker = None
                     losing.set()
+                self._passes(data)
                 back.write(data)
                 await back.drain()
         except OSError:
             pass
         finally:
-            answers.cancel()
-            await asyncio.gather(answers, return_exceptions=True)
-            for each in (writer, back):
+            for each in ends:
                 each.transport.abort()
+            if answers is not None:
+                answers.cancel()
+                await asyncio.gather(answers, return_exceptions=True)
 
     async def _answers(
         self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
     ) -> None:
-        while data := await there.read(65536):
-            if losing.is_set():
-                self.lost += 1
-                break
-            writer.write(data)
-            await writer.drain()
-        writer.transport.abort()
+        try:
+            while data := await there.read(65536):
+                if losing.is_set():
+                    self.lost += 1
+                    break
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.transport.abort()

@@ -1,5 +1,11 @@
-"""A local S3 API for tests: moto's server in a process of its own, on a free port."""
+"""Local S3 APIs for tests, each in a process of its own on a free port.
 
+moto's server forgets everything when it ends; versitygw keeps objects on disk (skipped aloud where it is not
+installed).
+"""
+
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -9,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 import boto3
+import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 _READY_S = 30.0
@@ -26,32 +33,25 @@ class S3Server:
         self._log = directory / f"s3-{self.port}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-W", "ignore", "-m", "moto.server"),
+            *("-H", "127.0.0.1", "-p", str(self.port)),
+        ]
+
     def start(self) -> Self:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-W",
-                    "ignore",
-                    "-m",
-                    "moto.server",
-                    "-H",
-                    "127.0.0.1",
-                    "-p",
-                    str(self.port),
-                ],
-                stdout=log,
-                stderr=log,
-            )
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         deadline = time.monotonic() + _READY_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
+                self.kill()
                 raise RuntimeError(f"S3 server did not start on {self.endpoint}: {self._log.read_text()}")
             time.sleep(0.1)
         return self
 
-    def stop(self) -> None:
+    def kill(self) -> None:
+        """SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -63,7 +63,7 @@ class S3Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self.kill()
 
     def _answers(self) -> bool:
         try:
@@ -81,6 +81,29 @@ class S3Server:
         except (OSError, BotoCoreError, ClientError):
             return False
         return True
+
+
+class VersityGateway(S3Server):
+    """Objects are files below `directory`, so that they outlive the process."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._objects = directory / "objects"
+        self._objects.mkdir()
+        self._sidecar = directory / "attributes"  # extended attributes are missing on some file systems
+        self._sidecar.mkdir()
+
+    def command(self) -> list[str]:
+        home = Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop"))
+        program = shutil.which("versitygw", path=f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}")
+        if program is None:
+            package = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+            pytest.skip(f"no versitygw: GOBIN={home / 'bin'} go install {package}")
+        return [
+            *(program, "--port", f"127.0.0.1:{self.port}", "--quiet"),
+            *("--access", self.access_key, "--secret", self.secret_key),
+            *("posix", "--sidecar", str(self._sidecar), str(self._objects)),
+        ]
 
 
 def _free_port() -> int:
