@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from broker.clock import Clock
 from broker.coordinator.groups.group import Group
@@ -58,6 +58,7 @@ class OffsetStore:
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> ErrorCode:
         """Store positions of a group; the error holds for all of them."""
+        batch = await self._built_if_large(group_id, offsets, None)
         led = self._runtime.shards.of(group_id)
         shard = led.shard
         group = shard.groups.get(group_id)
@@ -68,13 +69,9 @@ class OffsetStore:
             group.keep_alive(group.members[member_id], self._runtime.now())
         if not offsets:
             return ErrorCode.NONE
-        now_ms = self._clock.now_ms()
-        records = [
-            offset_record(group_id, partition, committed, now_ms) for partition, committed in offsets.items()
-        ]
         shard.commits_under_way[group_id] += 1
         try:
-            last = await self._runtime.write(led, records)
+            last = await self._runtime.write(led, batch or self._built(led, group_id, offsets, None))
         except KafkaError as failed:
             logger.warning("offsets of group %r were not stored: %s", group_id, failed)
             return as_coordinator_error(failed.code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
@@ -82,7 +79,7 @@ class OffsetStore:
             shard.commits_under_way[group_id] -= 1
             if not shard.commits_under_way[group_id]:
                 del shard.commits_under_way[group_id]
-        first = last - len(records) + 1
+        first = last - len(offsets) + 1
         for at, (partition, committed) in enumerate(offsets.items(), first):
             shard.set_offset(group_id, partition, committed, at)
         shard.group_or_new(group_id)
@@ -98,6 +95,7 @@ class OffsetStore:
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> ErrorCode:
         """Store positions that count once the producer (id, epoch) has committed its transaction (KIP-98)."""
+        batch = await self._built_if_large(group_id, offsets, producer)
         led = self._runtime.shards.of(group_id)
         shard = led.shard
         group = shard.groups.get(group_id)
@@ -106,14 +104,10 @@ class OffsetStore:
             return error
         if group is not None and member_id in group.members:
             group.keep_alive(group.members[member_id], self._runtime.now())
-        now_ms = self._clock.now_ms()
-        records = [
-            offset_record(group_id, partition, committed, now_ms) for partition, committed in offsets.items()
-        ]
         try:
-            last = led.log.append(records, producer)
+            last = led.log.append_built(batch or self._built(led, group_id, offsets, producer))
             # At once: the marker that ends the transaction may come before the replicas have this.
-            for at, (partition, committed) in enumerate(offsets.items(), last - len(records) + 1):
+            for at, (partition, committed) in enumerate(offsets.items(), last - len(offsets) + 1):
                 shard.add_pending(producer[0], group_id, partition, committed, at)
             shard.group_or_new(group_id)
             if not led.log.is_safe(last):
@@ -123,24 +117,52 @@ class OffsetStore:
             return as_coordinator_error(failed.code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         return ErrorCode.NONE
 
+    async def _built_if_large(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        producer: tuple[int, int] | None,
+    ) -> memoryview | None:
+        """Build a batch that takes long in a thread, before looking at anything that may change meanwhile."""
+        if len(offsets) <= _CHUNK:
+            return None
+        return await asyncio.to_thread(
+            self._built, self._runtime.shards.of(group_id), group_id, offsets, producer
+        )
+
+    def _built(
+        self,
+        led: Led,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        producer: tuple[int, int] | None,
+    ) -> memoryview:
+        now_ms = self._clock.now_ms()
+        return led.log.build(
+            [offset_record(group_id, partition, each, now_ms) for partition, each in offsets.items()],
+            producer,
+        )
+
     def on_transaction_end(self, index: int, producer_id: int, commit: bool) -> None:
         """A marker was written to offsets partition `index`."""
         for led in self._runtime.shards:
             if led.shard.index == index:
                 led.shard.end_transaction(producer_id, commit)
 
-    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction commits this position."""
-        return self._runtime.shards.of(group_id).shard.is_pending(group_id, partition)
-
     def fetch(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None
-    ) -> dict[TopicPartition, CommittedOffset | None]:
-        """Return a group's positions in `partitions`, None where it has none; None asks for all it has."""
-        known = self._runtime.shards.of(group_id).shard.offsets.get(group_id, {})
-        if partitions is None:
-            return dict(known)
-        return {partition: known.get(partition) for partition in partitions}
+        self, group_id: str, partitions: Collection[TopicPartition] | None
+    ) -> tuple[Mapping[TopicPartition, CommittedOffset], Set[TopicPartition]]:
+        """Return a group's positions now, and which of its partitions an open transaction commits.
+
+        `partitions` says which are of interest, None means all; there may be others among the positions.
+        """
+        shard = self._runtime.shards.of(group_id).shard
+        known = shard.offsets.get(group_id, {})
+        if partitions is None or len(partitions) > len(known):
+            found = dict(known)
+        else:
+            found = {partition: known[partition] for partition in partitions if partition in known}
+        return found, shard.pending_of(group_id)
 
     def count(self) -> int:
         """Return how many positions the complete shards hold."""

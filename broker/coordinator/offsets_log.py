@@ -74,6 +74,10 @@ class OffsetsLog:
 
         With a producer (id, epoch) they belong to its open transaction.
         """
+        return self.append_built(self.build(records, producer))
+
+    def build(self, records: Sequence[Record], producer: tuple[int, int] | None = None) -> memoryview:
+        """Build what `append_built` takes. Looks at nothing that changes: a thread may do it."""
         if producer is None:
             built = build_batch(records, codec=self._codec)
         else:
@@ -85,7 +89,10 @@ class OffsetsLog:
                 base_sequence=0,
                 transactional=True,
             )
-        batch = memoryview(bytearray(built))
+        return memoryview(bytearray(built))
+
+    def append_built(self, batch: memoryview) -> int:
+        """`append` for a batch that is built."""
         self._check_leader()
         try:
             return self._partition.append(batch, all_replicas=True, origin=Origin.COORDINATOR).last_offset

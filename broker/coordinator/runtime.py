@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 
 from broker.clock import Clock
 from broker.coordinator.groups.events import Answer, Store, StoreReason
@@ -22,7 +22,6 @@ from broker.coordinator.settings import GroupSettings
 from broker.coordinator.shard import Shard
 from broker.coordinator.shards import Led, Shards
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import Record
 
 logger = logging.getLogger("isthmus.broker.coordinator")
 
@@ -114,9 +113,9 @@ class Runtime:
         if store.reason is not StoreReason.EMPTY:
             on_stored(group, store, code, self.now())
 
-    async def write(self, led: Led, records: Sequence[Record]) -> int:
-        """Append records and wait until they are safe; returns the last one's offset. Raises `KafkaError`."""
-        last = led.log.append(records)
+    async def write(self, led: Led, batch: memoryview) -> int:
+        """Append a batch and wait until it is safe; returns the last record's offset. Raises `KafkaError`."""
+        last = led.log.append_built(batch)
         if not led.log.is_safe(last):
             await led.log.wait_safe(last)
         return last

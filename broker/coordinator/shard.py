@@ -120,9 +120,9 @@ class Shard:
                 self.set_offset(group_id, partition, committed, at)
                 self.group_or_new(group_id)
 
-    def is_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether an open transaction commits this offset (KIP-447)."""
-        return any((group_id, partition) in offsets for offsets in self.pending.values())
+    def pending_of(self, group_id: str) -> set[TopicPartition]:
+        """Where open transactions commit offsets of the group (KIP-447)."""
+        return {key[1] for offsets in self.pending.values() for key in offsets if key[0] == group_id}
 
     def has_pending(self, group_id: str) -> bool:
         """Whether an open transaction commits some offset of the group."""
@@ -130,8 +130,7 @@ class Shard:
 
     def partitions_of(self, group_id: str) -> list[TopicPartition]:
         """Where the group has offsets, also those of open transactions."""
-        pending = [key[1] for offsets in self.pending.values() for key in offsets if key[0] == group_id]
-        return list(dict.fromkeys([*self.offsets.get(group_id, ()), *pending]))
+        return list(dict.fromkeys([*self.offsets.get(group_id, ()), *self.pending_of(group_id)]))
 
     def forget_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
         """Forget offsets whose tombstones are written."""

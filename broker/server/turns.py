@@ -22,12 +22,25 @@ NO_LIMIT: Final = 2**31
 """For handlers that work in turns: the codec's own limit holds."""
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items one after the other; others get their turn after every `ITEMS_IN_A_TURN` of them."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % ITEMS_IN_A_TURN == 0:
-            await asyncio.sleep(0)
+class Turns:
+    """Counts what one request has had done since others had their turn, in loops within loops too."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    async def of(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The items one after the other; others get their turn after every `ITEMS_IN_A_TURN` of them."""
+        for item in items:
+            yield item
+            self._done += 1
+            if self._done >= ITEMS_IN_A_TURN:
+                self._done = 0
+                await asyncio.sleep(0)
+
+
+def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """`Turns.of` for a request with one loop; a loop inside it needs the same `Turns`."""
+    return Turns().of(items)
 
 
 def count_items(message: Struct) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from broker.control.metadata_cache import MetadataCache, PartitionInfo
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import NO_LIMIT, in_turns
+from broker.server.turns import NO_LIMIT, Turns
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
 from protocol.messages.elect_leaders_response import (
@@ -42,10 +42,10 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
         ]
     if request.election_type not in (PREFERRED, UNCLEAN):
         return _refused(asked, context.api_version, f"there is no election type {request.election_type}")
-    results = []
-    async for topic in in_turns(asked):
+    results, turns = [], Turns()
+    async for topic in turns.of(asked):
         elections = [
-            _election(metadata, topic.topic, index, request) async for index in in_turns(topic.partitions)
+            _election(metadata, topic.topic, index, request) async for index in turns.of(topic.partitions)
         ]
         if everything:
             elections = [each for each in elections if each.error_code != ErrorCode.ELECTION_NOT_NEEDED]

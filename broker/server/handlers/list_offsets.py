@@ -13,7 +13,7 @@ from functools import partial
 from broker.log import CorruptLog, Log, StorageFailed
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import NO_LIMIT, in_turns
+from broker.server.turns import NO_LIMIT, Turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from protocol.messages.list_offsets_response import (
@@ -34,11 +34,11 @@ _OLDEST_SPECIAL = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL}
 
 @handles(ListOffsetsRequest, min=1, max=8, max_items=NO_LIMIT)
 async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    response = ListOffsetsResponse()
+    response, turns = ListOffsetsResponse(), Turns()
     seen: set[tuple[str, int]] = set()
-    async for topic in in_turns(request.topics):
+    async for topic in turns.of(request.topics):
         answers = []
-        async for wanted in in_turns(topic.partitions):
+        async for wanted in turns.of(topic.partitions):
             key = (topic.name, wanted.partition_index)
             answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
             try:

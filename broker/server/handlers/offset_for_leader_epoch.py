@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import MANY_ITEMS
+from broker.server.turns import NO_LIMIT, Turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
@@ -21,17 +21,20 @@ from protocol.messages.offset_for_leader_epoch_response import (
 )
 
 
-@handles(OffsetForLeaderEpochRequest, min=2, max=4, max_items=MANY_ITEMS)
-def offset_for_leader_epoch(
+@handles(OffsetForLeaderEpochRequest, min=2, max=4, max_items=NO_LIMIT)
+async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
+    turns = Turns()
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_end(topic.topic, wanted, context) for wanted in topic.partitions],
+                partitions=[
+                    _end(topic.topic, wanted, context) async for wanted in turns.of(topic.partitions)
+                ],
             )
-            for topic in request.topics
+            async for topic in turns.of(request.topics)
         ]
     )
 

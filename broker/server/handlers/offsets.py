@@ -12,7 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Set
+from typing import TypeVar
 
 from broker.coordinator.groups.group import Group
 from broker.coordinator.groups.states import GroupState
@@ -20,7 +21,7 @@ from broker.coordinator.groups.subscription import CONSUMER
 from broker.coordinator.offsets.committed import NO_EXPIRY, CommittedOffset
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import MANY_ITEMS
+from broker.server.turns import MANY_ITEMS, Turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition
 from protocol.messages.offset_commit_response import (
@@ -34,7 +35,7 @@ from protocol.messages.offset_delete_response import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from protocol.messages.offset_fetch_request import OffsetFetchRequest
+from protocol.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.offset_fetch_response import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -47,7 +48,10 @@ from protocol.types import TopicPartition
 
 _BATCHED_FROM = 8
 _NO_OFFSET = CommittedOffset(-1, -1, "", -1)
-_UNSTABLE = CommittedOffset(-1, -1, "", -1)  # known by its identity
+
+P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+Wanted = list[tuple[str, list[int]]] | None
+"""Topics and partitions; None asks for all that the group has."""
 
 
 # -- commit ------------------------------------------------------------------------------------------------
@@ -61,8 +65,9 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     expire_ms = NO_EXPIRY if retention_ms < 0 else now_ms + retention_ms
     refused: dict[TopicPartition, ErrorCode] = {}
     accepted: dict[TopicPartition, CommittedOffset] = {}
-    for topic in request.topics:
-        for each in topic.partitions:
+    turns = Turns()
+    async for topic in turns.of(request.topics):
+        async for each in turns.of(topic.partitions):
             partition = TopicPartition(topic.name, each.partition_index)
             known = context.broker.metadata.partition(*partition) is not None
             error = _refusal(known, each, offsets.metadata_max)
@@ -86,10 +91,10 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
                         partition_index=each.partition_index,
                         error_code=refused.get(TopicPartition(topic.name, each.partition_index), code),
                     )
-                    for each in topic.partitions
+                    async for each in turns.of(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in turns.of(request.topics)
         ]
     )
 
@@ -120,101 +125,67 @@ async def _commit(
 
 # -- fetch -------------------------------------------------------------------------------------------------
 
-Positions = dict[str, list[tuple[int, CommittedOffset]]]
+Positions = dict[str, list[P]]
 
 
 @handles(OffsetFetchRequest, min=1, max=8, max_items=MANY_ITEMS)
-def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    turns, stable = Turns(), request.require_stable
     if context.api_version >= _BATCHED_FROM:
-        return OffsetFetchResponse(
-            groups=[
-                _group_response(
-                    group.group_id,
-                    *_positions(
-                        group.group_id,
-                        None
-                        if group.topics is None
-                        else ((t.name, t.partition_indexes) for t in group.topics),
-                        context,
-                        request.require_stable,
-                    ),
-                )
-                for group in request.groups
-            ]
-        )
-    topics = None if request.topics is None else ((t.name, t.partition_indexes) for t in request.topics)
-    positions, code = _positions(request.group_id, topics, context, request.require_stable)
+        groups = []
+        async for group in turns.of(request.groups):
+            found, code = await _positions(
+                OffsetFetchResponsePartitions, group.group_id, _batched(group), context, stable, turns
+            )
+            topics = [OffsetFetchResponseTopics(name=name, partitions=each) for name, each in found.items()]
+            groups.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code, topics=topics))
+        return OffsetFetchResponse(groups=groups)
+    wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
+    positions, code = await _positions(
+        OffsetFetchResponsePartition, request.group_id, wanted, context, stable, turns
+    )
     return OffsetFetchResponse(
         error_code=code,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index,
-                        committed_offset=committed.offset,
-                        committed_leader_epoch=committed.leader_epoch,
-                        metadata=committed.metadata,
-                        error_code=_code_of(committed, code),
-                    )
-                    for index, committed in partitions
-                ],
-            )
-            for topic, partitions in positions.items()
-        ],
+        topics=[OffsetFetchResponseTopic(name=name, partitions=each) for name, each in positions.items()],
     )
 
 
-def _code_of(committed: CommittedOffset, code: ErrorCode) -> ErrorCode:
-    return ErrorCode.UNSTABLE_OFFSET_COMMIT if committed is _UNSTABLE else code
+def _batched(group: OffsetFetchRequestGroup) -> Wanted:
+    return None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
 
 
-def _group_response(group_id: str, positions: Positions, code: ErrorCode) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        error_code=code,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=index,
-                        committed_offset=committed.offset,
-                        committed_leader_epoch=committed.leader_epoch,
-                        metadata=committed.metadata,
-                        error_code=_code_of(committed, code),
-                    )
-                    for index, committed in partitions
-                ],
-            )
-            for topic, partitions in positions.items()
-        ],
-    )
+async def _positions(
+    made: type[P], group_id: str, wanted: Wanted, context: RequestContext, stable: bool, turns: Turns
+) -> tuple[Positions[P], ErrorCode]:
+    """Positions by topic, in the order asked for, and the group's error, which then holds for all of them.
 
-
-def _positions(
-    group_id: str, topics: Iterable[tuple[str, list[int]]] | None, context: RequestContext, stable: bool
-) -> tuple[Positions, ErrorCode]:
-    """Positions by topic, in the order asked for, and the group's error, which then holds for all of them."""
-    wanted = (
-        None
-        if topics is None
-        else [TopicPartition(name, index) for name, indexes in topics for index in indexes]
-    )
-    found: dict[TopicPartition, CommittedOffset | None]
+    All are of one moment, though others get their turns: what is read is a copy.
+    """
+    partitions = None
+    if wanted is not None:
+        every = (TopicPartition(name, index) for name, indexes in wanted for index in indexes)
+        partitions = {partition: None async for partition in turns.of(every)}
+    known: Mapping[TopicPartition, CommittedOffset] = {}
+    unstable: Set[TopicPartition] = frozenset()
+    code = ErrorCode.NONE
     try:
-        found = context.broker.groups.offsets.fetch(group_id, wanted)
-        code = ErrorCode.NONE
+        known, pending = context.broker.groups.offsets.fetch(group_id, partitions)
+        if stable:
+            unstable = pending
     except KafkaError as error:
-        found = dict.fromkeys(wanted or ())
         code = error.code
-    positions: Positions = {}
-    offsets = context.broker.groups.offsets
-    for partition, committed in found.items():
-        position = committed or _NO_OFFSET
-        if stable and code is ErrorCode.NONE and offsets.is_pending(group_id, partition):
-            position = _UNSTABLE
-        positions.setdefault(partition.topic, []).append((partition.partition, position))
+    positions: Positions[P] = {}
+    async for partition in turns.of(known if partitions is None else partitions):
+        is_unstable = partition in unstable
+        committed = _NO_OFFSET if is_unstable else known.get(partition, _NO_OFFSET)
+        position = made(
+            partition_index=partition.partition,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else code,
+        )
+        positions.setdefault(partition.topic, []).append(position)
     return positions, code
 
 

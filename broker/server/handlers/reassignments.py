@@ -10,7 +10,7 @@ from __future__ import annotations
 from broker.control.metadata_cache import MetadataCache
 from broker.server.context import RequestContext
 from broker.server.registry import handles
-from broker.server.turns import NO_LIMIT, in_turns
+from broker.server.turns import NO_LIMIT, Turns
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition_reassignments_request import (
     AlterPartitionReassignmentsRequest,
@@ -35,17 +35,17 @@ from protocol.messages.list_partition_reassignments_response import ListPartitio
 async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    metadata = context.broker.metadata
+    metadata, turns = context.broker.metadata, Turns()
     return AlterPartitionReassignmentsResponse(
         error_message=None,
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _reassign(metadata, topic.name, wanted) async for wanted in in_turns(topic.partitions)
+                    _reassign(metadata, topic.name, wanted) async for wanted in turns.of(topic.partitions)
                 ],
             )
-            async for topic in in_turns(request.topics)
+            async for topic in turns.of(request.topics)
         ],
     )
 

@@ -224,4 +224,4 @@ async def test_offsets_of_an_open_transaction_are_deleted_with_their_group(tmp_p
         offsets = place.broker.groups.offsets
         for index in range(PARTITIONS):
             offsets.on_transaction_end(index, producer[0], True)
-        assert offsets.fetch("g", None) == offsets.fetch("h", None) == {}
+        assert offsets.fetch("g", None) == offsets.fetch("h", None) == ({}, set())
