@@ -211,6 +211,7 @@ class Log(OrdinaryAppend):
             if aborted is None:
                 active.write(view)
             else:
+                active.aborted_nothing = False
                 with indexed(active.path("txnindex"), aborted):
                     active.write(view)
         except OSError as error:

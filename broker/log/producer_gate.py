@@ -95,6 +95,7 @@ def note_producer(
     )
     if done is not None and done.aborted and segment is not None:
         stable = producers.stable_after(done)
+        segment.aborted_nothing = False
         append_aborted(
             segment.path("txnindex"),
             AbortedTxn(done.producer_id, done.first_offset, done.last_offset, stable),

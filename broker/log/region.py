@@ -3,7 +3,8 @@
 `locate` is `LogView.read` for large answers: the same whole batches, but as a range of the segment's file
 that a socket can be fed from (`sendfile`). The file stays open while a region refers to it, whatever
 retention does. Whether the range is in the page cache is only sampled, because asking for every page would
-cost as much as reading it; a page that was missed costs one wait for the disk.
+cost as much as reading it; a page that was missed costs one wait for the disk. With `blocking` it is
+brought there first, in a thread.
 """
 
 import os
@@ -55,18 +56,31 @@ class FileRegion:
         """Up to `count` bytes from the front; waits for the disk."""
         return self._file.read(self.position, min(count, self.size))
 
+<<<<<<< /tmp/w/s3/b2/base2/broker/log/region.py
     def failed(self, error: OSError) -> None:
         """Sending it failed: the disk may be the reason, long after the answer was put together."""
         if self._log is not None and error.errno in FAILED:
             self._log.report(error)
+=======
+    def make_ready(self, blocking: bool) -> None:
+        """Bring the range into the page cache, waiting for the disk. Raises `NotCached` unless `blocking`."""
+        if not blocking:
+            if not self.is_cached():
+                raise NotCached
+            return
+        scratch = [bytearray(min(self.size, _SAMPLE_EVERY))]
+        end = self.position + self.size
+        for at in range(self.position, end, _SAMPLE_EVERY):
+            os.preadv(self.fd, scratch, at)
+>>>>>>> /tmp/w/s3/b2/wt/broker/log/region.py
 
     def is_cached(self) -> bool:
         """Whether samples of the range are in the page cache."""
-        probe = [bytearray(1)]
+        fd, probe = self.fd, [bytearray(1)]
         last = self.position + self.size - 1
         try:
             for at in (*range(self.position, last, _SAMPLE_EVERY), last):
-                os.preadv(self.fd, probe, at, _RWF_NOWAIT)
+                os.preadv(fd, probe, at, _RWF_NOWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -83,10 +97,13 @@ class Located(NamedTuple):
     next_offset: int
 
 
-def locate(log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: bool) -> Located | None:
+def locate(
+    log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: bool, *, blocking: bool = False
+) -> Located | None:
     """Like `LogView.read`; None where reading is the better way (little data, or at a segment's border).
 
-    Raises `OffsetOutOfRange`, `StorageFailed`; `NotCached` when the disk would have to be waited for.
+    Raises `OffsetOutOfRange`, `StorageFailed`; `NotCached` when the disk would have to be waited for: then
+    call it with `blocking`, in a thread.
     """
     log_end = log.end_offset
     if offset < log.start_offset or offset > log_end:
@@ -98,17 +115,21 @@ def locate(log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: 
     if end < WORTH_LOCATING:
         return None
     try:
-        if max_offset < log_end:
-            end = segment.find(max_offset, blocking=False)
-        start = segment.find(offset, blocking=False)
+        if blocking or max_offset < log_end:  # a thread may have been overtaken by appends
+            end = segment.find(max_offset, blocking=blocking)
+        start = segment.find(offset, blocking=blocking)
         if end - start < WORTH_LOCATING:
             return None
+<<<<<<< /tmp/w/s3/b2/base2/broker/log/region.py
         stop, next_offset = _whole(segment, start, end, max_bytes, min_one)
         region = FileRegion(segment.file, start, stop - start, log)
+=======
+        stop, next_offset = _whole(segment, start, end, max_bytes, min_one, blocking)
+        region = FileRegion(segment.file, start, stop - start)
+>>>>>>> /tmp/w/s3/b2/wt/broker/log/region.py
         if region.size < WORTH_LOCATING:
             return None
-        if not region.is_cached():
-            raise NotCached
+        region.make_ready(blocking)
     except CorruptLog:
         return None  # reading serves what stands before the damage
     except OSError as error:
@@ -117,7 +138,9 @@ def locate(log: LogView, offset: int, max_bytes: int, max_offset: int, min_one: 
     return Located([region], region.size, next_offset)
 
 
-def _whole(segment: Segment, start: int, end: int, max_bytes: int, min_one: bool) -> tuple[int, int]:
+def _whole(
+    segment: Segment, start: int, end: int, max_bytes: int, min_one: bool, blocking: bool
+) -> tuple[int, int]:
     """Where the last whole batch within the limits ends, and the offset after it.
 
     Walks headers from the last indexed batch on.
@@ -126,9 +149,12 @@ def _whole(segment: Segment, start: int, end: int, max_bytes: int, min_one: bool
     at = max(start, segment.offset_index.floor_position(limit - HEADER_SIZE))
     next_offset = -1
     while at + HEADER_SIZE <= limit:
-        span = segment.file.read_cached(at, _SPAN.size)
-        if len(span) < _SPAN.size:  # it crosses into a page that is not cached
-            raise NotCached
+        file = segment.file
+        span = file.read(at, _SPAN.size) if blocking else file.read_cached(at, _SPAN.size)
+        if len(span) < _SPAN.size:
+            if blocking:
+                raise CorruptLog(f"{segment.path('log')} ends at byte {at}")
+            raise NotCached  # it crosses into a page that is not cached
         base, length, delta = _SPAN.unpack(span)
         size = length + LENGTH_OVERHEAD
         if size < HEADER_SIZE:

@@ -104,16 +104,15 @@ class SegmentList:
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
         """Aborted transactions with records in `start_offset..end_offset`.
 
-        An entry stands in the segment of its marker, which may be far behind the records. A segment that
-        others follow gets no more entries: one that has none is not looked at again.
+        An entry stands in the segment of its marker, which may be far behind the records. A segment that has
+        none is not looked at again: whoever writes one clears `aborted_nothing` first.
         """
         found: list[AbortedTxn] = []
-        active = self.active
         for segment in self.from_offset(start_offset):
             if segment.aborted_nothing:
                 continue
             entries = read_aborted(segment.path("txnindex"))
-            segment.aborted_nothing = not entries and segment is not active
+            segment.aborted_nothing = not entries
             for txn in entries:
                 if txn.last_offset >= start_offset and txn.first_offset < end_offset:
                     found.append(txn)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, cast
 
 from broker.server.connection_limits import UNKNOWN_HOST
@@ -144,6 +145,15 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox.writable = True
         self.last_active = self._owner.now()
         self._flush()
+        self._go_on()
+
+    def _next_turn(self) -> None:
+        """Write what was left for others to have their turn."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._write(self._outbox.go_on)
+            self._go_on()
+
+    def _go_on(self) -> None:
         if not self._closing:
             self._pump()
         elif not self._outbox:
@@ -226,11 +236,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         """Hand over what is to be written, as far as the peer takes it."""
+        out, self._out, self._out_size = self._out, [], 0
+        self._write(partial(self._outbox.write, out))
+
+    def _write(self, write: Callable[[], bool]) -> None:
         if self._transport is None:
             return
-        out, self._out, self._out_size = self._out, [], 0
         try:
-            self._outbox.write(out)
+            if write():
+                asyncio.get_running_loop().call_soon(self._next_turn)
         except ShortRegionError as error:
             self._owner.refused(self._info, error)
             self.abort()

@@ -3,21 +3,26 @@
 Bytes go through the transport; regions by `sendfile` while the transport holds nothing, so the order is kept
 and record bytes are neither copied nor held in memory. When the socket is full, the next piece of a region is
 handed to the transport instead, which then says when there is room again. On transports that encrypt, all
-regions go in such pieces. A slow reader costs one piece, whatever it asked for.
+regions go in such pieces. A slow reader costs one piece, whatever it asked for. A fast one gets `IN_A_TURN`
+bytes of files at a time, so that nobody waits while many megabytes are sent to somebody else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 Bytes = bytes | bytearray | memoryview
 PIECE = 64 * 1024
-# More than a socket takes at once; bounds one call, nothing else.
-_MOST_AT_ONCE = 8 * 1024 * 1024
+IN_A_TURN = 2 * 1024 * 1024
+"""A quarter of a millisecond of `sendfile`. A turn of its own costs a tenth of that."""
+
+
+_MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Region(Protocol):
@@ -42,7 +47,7 @@ class ShortRegionError(Exception):
 class Outbox:
     """`writable` is kept by the owner: False from `pause_writing` until `resume_writing`."""
 
-    __slots__ = ("_direct", "_queue", "_socket", "_transport", "writable")
+    __slots__ = ("_direct", "_joined", "_queue", "_socket", "_transport", "_yielded", "writable")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.writable = True
@@ -50,6 +55,8 @@ class Outbox:
         self._socket: Any = transport.get_extra_info("socket")
         self._direct = transport.get_extra_info("sslcontext") is None and self._socket is not None
         self._queue: deque[Bytes | Region] = deque()
+        self._joined: socket.socket | None = None
+        self._yielded = False
         # With a limit of 0 "resume" means that the transport holds nothing: a region may follow directly.
         # asyncio's TLS takes an empty buffer for a full one then, and never says that there is room.
         transport.set_write_buffer_limits(high=0 if self._direct else PIECE)
@@ -58,17 +65,21 @@ class Outbox:
         """Whether something is left to write."""
         return bool(self._queue)
 
-    def write(self, segments: Iterable[Bytes | Region]) -> None:
+    def write(self, segments: Iterable[Bytes | Region]) -> bool:
         """Add to the end and write what goes now, also of what was there before.
 
-        Raises OSError, ShortRegionError: the connection is to be ended then.
+        True: the socket would take more, but others shall have their turn. Call `go_on` in the next one;
+        until then nothing is written. Raises OSError, ShortRegionError: the connection is to be ended then.
         """
         self._queue.extend(segments)
-        queue = self._queue
-        while queue and self.writable:
+        if self._yielded:
+            return False
+        queue, left = self._queue, IN_A_TURN
+        while queue and self.writable and left > 0:
             head = queue[0]
             if isinstance(head, bytes | bytearray | memoryview):
                 self._write_bytes()
+<<<<<<< /tmp/w/s3/b2/base2/broker/server/outbox.py
             else:
                 try:
                     sent = self._send(head)
@@ -77,22 +88,49 @@ class Outbox:
                     raise
                 if sent:
                     queue.popleft()
+=======
+                continue
+            left -= self._send(head, left)
+            if not head.size:
+                queue.popleft()
+        self._yielded = bool(queue) and self.writable
+        return self._yielded
+
+    def go_on(self) -> bool:
+        """Write on after `write` or this has returned True, whose meaning is the same."""
+        self._yielded = False
+        return self.write(())
+>>>>>>> /tmp/w/s3/b2/wt/broker/server/outbox.py
 
     def _write_bytes(self) -> None:
         queue = self._queue
         run: list[Bytes] = []
         while queue and isinstance(queue[0], bytes | bytearray | memoryview):
             run.append(queue.popleft())  # type: ignore[arg-type]
-        self._transport.writelines(run)
+        if queue and self._direct:
+            run = self._write_ahead(run)
+        if run:
+            self._transport.writelines(run)
 
-    def _send(self, region: Region) -> bool:
-        """Whether all of the region has been handed over."""
+    def _write_ahead(self, run: list[Bytes]) -> list[Bytes]:
+        """Leave the bytes in front of a region to the kernel, to be sent with it; returns what it did not
+        take. As packets of their own they were a sixth of what a fetch of six partitions cost.
+        """
+        if self._joined is None:
+            self._joined = socket.socket(self._socket.family, self._socket.type, 0, self._socket.fileno())
+        data = b"".join(run) if len(run) > 1 else run[0]
+        try:
+            sent = self._joined.send(data, _MORE)
+        except BlockingIOError:
+            sent = 0
+        return [] if sent == len(data) else [memoryview(data)[sent:]]
+
+    def _send(self, region: Region, most: int) -> int:
+        """How many bytes of the region have been handed over, at most `most`."""
         try:
             if not self._direct:
                 raise BlockingIOError
-            sent = os.sendfile(
-                self._socket.fileno(), region.fd, region.position, min(region.size, _MOST_AT_ONCE)
-            )
+            sent = os.sendfile(self._socket.fileno(), region.fd, region.position, min(region.size, most))
         except BlockingIOError:
             piece = region.read(PIECE)
             sent = len(piece)
@@ -100,7 +138,11 @@ class Outbox:
         if not sent:
             raise ShortRegionError(f"a segment file ends {region.size} bytes too early")
         region.advance(sent)
-        return not region.size
+        return sent
 
     def clear(self) -> None:
+        """Forget what is left; nothing may be written afterwards. To be called when the connection ends."""
         self._queue.clear()
+        if self._joined is not None:
+            self._joined.detach()  # the descriptor is the transport's, which closes it
+            self._joined = None

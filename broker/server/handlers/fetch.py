@@ -9,8 +9,8 @@
   null for read_uncommitted and a list, possibly empty, for read_committed.
 - Leader epochs are checked from v9 (KIP-320); topic ids replace names from v13 (KIP-516); a wrong leader is
   corrected from v16 (KIP-951).
-- Large answers go from the page cache to the socket without being read; what is not cached is read in a
-  thread.
+- Large answers go from the page cache to the socket without being read; what is not cached is brought there
+  by a thread.
 """
 
 from __future__ import annotations
@@ -66,13 +66,15 @@ class _Cold(NamedTuple):
     max_offset: int
     min_one: bool
 
-    def read(self) -> LogSlice:
-        return self.log.read_blocking(self.offset, self.max_bytes, self.max_offset, self.min_one)
+    def read(self) -> LogSlice | Located:
+        found = locate(*self, blocking=True)
+        return self.log.read_blocking(*self[1:]) if found is None else found
 
 
 # A pass yields each read that has to go to the disk, and None when others should have their turn.
 Need = _Cold | None
-_Pass = Generator[Need, LogSlice | None, None]
+Found = LogSlice | Located
+_Pass = Generator[Need, Found | None, None]
 # Their order in an answer, after everything else.
 _NOT_KNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
 _ENDED: Any = object()
@@ -279,7 +281,7 @@ class ClientFetch:
         self._leaders.append((partition, limit, 0))
         return True
 
-    def _look_at(self, wanted: Wanted) -> Generator[Need, LogSlice | None, PartitionData]:
+    def _look_at(self, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
         index = wanted.asked.partition
         name = wanted.topic
         wanted.partition = None
@@ -300,14 +302,14 @@ class ClientFetch:
         except (CorruptLog, StorageFailed) as error:
             return self._refusal(name, index, self._broker.damage.code(str(partition), error))
 
-    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, LogSlice | None, PartitionData]:
+    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
         log, asked = partition.log, wanted.asked
         high_watermark = log.high_watermark
         stable = log.last_stable_offset
         limit = self._limit(log)
         max_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size))
         offset, min_one = asked.fetch_offset, self._size == 0
-        found: LogSlice | Located | None
+        found: Found | None
         try:
             found = locate(log, offset, max_bytes, limit, min_one)
             if found is None:

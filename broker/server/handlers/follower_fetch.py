@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from broker.log import Log, LogSlice
+from broker.log import Log
 from broker.replication import Partition
 from broker.replication.partition import Watcher
 from broker.server.context import RequestContext
 from broker.server.fetch_sessions import Wanted
-from broker.server.handlers.fetch import ClientFetch, Need
+from broker.server.handlers.fetch import ClientFetch, Found, Need
 from protocol.messages.fetch_request import FetchPartition, FetchRequest
 from protocol.messages.fetch_response import EpochEndOffset, PartitionData
 
@@ -45,7 +45,7 @@ class FollowerFetch(ClientFetch):
     def _unwatch(self, partition: Partition, watcher: Watcher) -> None:
         partition.unwatch_end(watcher)
 
-    def read_all(self) -> Generator[Need, LogSlice | None, None]:
+    def read_all(self) -> Generator[Need, Found | None, None]:
         yield from super().read_all()
         self._told = True
 
@@ -68,7 +68,7 @@ class FollowerFetch(ClientFetch):
                 self._replica, asked.fetch_offset, asked.log_start_offset, self._now, self._broker_epoch
             )
 
-    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, LogSlice | None, PartitionData]:
+    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
         asked, log = wanted.asked, partition.log
         if asked.last_fetched_epoch >= 0:
             epoch, end = log.epoch_end_offset(asked.last_fetched_epoch)

@@ -11,6 +11,7 @@ import pytest
 
 from broker.log import Log, LogConfig, NotCached, OffsetOutOfRange
 from broker.log.files import OpenFile
+from broker.log.log_view import LogView
 from broker.log.region import WORTH_LOCATING, FileRegion, locate
 from protocol.records import Record, build_batch
 from tests.support.clock import VirtualClock
@@ -48,6 +49,7 @@ def test_the_same_batches_as_reading(log: Log, max_bytes: int, min_one: bool) ->
         if found is None:
             continue
         located += 1
+        assert locate(log, offset, max_bytes, limit, min_one, blocking=True) is not None
         expected = log.read_blocking(offset, max_bytes, limit, min_one)
         (region,) = found.segments
         assert (found.size, found.next_offset) == (expected.size, expected.next_offset)
@@ -95,11 +97,7 @@ def test_a_region_outlives_its_segment(log: Log) -> None:
     assert region.read(region.size) == before
 
 
-def test_what_is_not_in_memory_is_noticed(log: Log) -> None:
-    found = locate(log, 0, 1_000_000, log.end_offset, True)
-    assert found is not None
-    (region,) = found.segments
-    assert region.is_cached()
+def drop_from_memory(log: Log, region: FileRegion) -> None:
     for path in Path(log.directory).glob("*.log"):
         fd = os.open(path, os.O_RDONLY)
         os.fsync(fd)
@@ -107,8 +105,39 @@ def test_what_is_not_in_memory_is_noticed(log: Log) -> None:
         os.close(fd)
     if region.is_cached():
         pytest.skip("this file system keeps everything in memory")
+
+
+def test_what_is_not_in_memory_is_noticed_and_brought_there(log: Log) -> None:
+    found = locate(log, 0, 1_000_000, log.end_offset, True)
+    assert found is not None
+    (region,) = found.segments
+    assert region.is_cached()
+    drop_from_memory(log, region)
     with pytest.raises(NotCached):
         locate(log, 0, 1_000_000, log.end_offset, True)
+    again = locate(log, 0, 1_000_000, log.end_offset, True, blocking=True)
+    assert again is not None
+    assert (again.size, again.next_offset) == (found.size, found.next_offset)
+    assert again.segments[0].is_cached()
+
+
+def test_a_thread_that_appends_overtake_sees_nothing_above_its_limit(log: Log) -> None:
+    """The end of the log and of its segment are looked at one after the other."""
+    append(log, 50, 9_000)
+    limit, begin = log.end_offset, log.segments.active.base_offset
+    expected = log.read_blocking(begin, 9_000_000, limit)
+    append(log, 3, 9_000)
+    assert log.segments.active.base_offset == begin
+
+    class Late(LogView):
+        """As the thread saw the log before the last append."""
+
+        end_offset = limit  # type: ignore[assignment]
+
+    late = Late(log.directory, log.config, log.segments, log.producers, log.epochs)
+    found = locate(late, begin, 9_000_000, limit, True, blocking=True)
+    assert found is not None
+    assert (found.size, found.next_offset) == (expected.size, limit)
 
 
 def test_a_region_shrinks_from_the_front(log: Log) -> None:

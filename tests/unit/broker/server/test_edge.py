@@ -23,7 +23,7 @@ from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Pending, Segments
 from broker.server.intake import START
 from broker.server.listener import Listener
-from broker.server.outbox import PIECE
+from broker.server.outbox import IN_A_TURN, PIECE
 from broker.server.request_memory import RequestMemory
 
 BOUND_S = 30.0
@@ -275,6 +275,52 @@ async def test_regions_of_files_keep_their_place_between_other_answers(dial: Dia
     writer.write(framed(b"say:before") + request + framed(b"say:between") + request + framed(b"say:after"))
     answers = [await answer(reader) for _ in range(5)]
     assert answers == [b"before", content, b"between", content, b"after"]
+
+
+@on_uvloop
+async def test_a_reader_that_takes_everything_at_once_keeps_nobody_waiting(
+    dial: Dial, script: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 64_000_000
+    path = tmp_path / "segment"
+    path.write_bytes(b"")
+    os.truncate(path, size)
+    seen: list[tuple[int, bool]] = []
+    _, other = await dial()
+
+    def taken(out: int, file: int, position: int, count: int) -> int:
+        if not seen:
+            other.write(framed(b"say:other"))
+        seen.append((count, "other" in script.started))
+        return count
+
+    monkeypatch.setattr(os, "sendfile", taken)
+    reader, writer = await dial()
+    writer.write(framed(b"file:%s|%d" % (str(path).encode(), size)) + framed(b"say:after"))
+    assert await reader.readexactly(4) == size.to_bytes(4, "big")
+    assert await answer(reader) == b"after", "the file was taken by the stand-in, and what follows was sent"
+    assert sum(count for count, _ in seen) == size
+    waited = sum(count for count, served in seen if not served)
+    assert waited <= 4 * IN_A_TURN
+
+
+@on_uvloop
+async def test_a_connection_that_ends_between_two_turns_of_an_answer_ends_alone(
+    dial: Dial, listener: Listener, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(b"")
+    os.truncate(path, 256_000_000)
+    for _ in range(20):
+        reader, writer = await dial()
+        writer.write(framed(b"file:%s|256000000" % str(path).encode()))
+        await reader.readexactly(100_000)
+        writer.transport.abort()
+    await until(lambda: not listener.connections)
+    reader, writer = await dial()
+    writer.write(framed(b"say:still here"))
+    assert await answer(reader) == b"still here"
+    assert not caplog.records
 
 
 @on_uvloop
