@@ -56,12 +56,11 @@ class FileRegion:
         """Up to `count` bytes from the front; waits for the disk."""
         return self._file.read(self.position, min(count, self.size))
 
-<<<<<<< /tmp/w/s3/b2/base2/broker/log/region.py
     def failed(self, error: OSError) -> None:
         """Sending it failed: the disk may be the reason, long after the answer was put together."""
         if self._log is not None and error.errno in FAILED:
             self._log.report(error)
-=======
+
     def make_ready(self, blocking: bool) -> None:
         """Bring the range into the page cache, waiting for the disk. Raises `NotCached` unless `blocking`."""
         if not blocking:
@@ -72,7 +71,6 @@ class FileRegion:
         end = self.position + self.size
         for at in range(self.position, end, _SAMPLE_EVERY):
             os.preadv(self.fd, scratch, at)
->>>>>>> /tmp/w/s3/b2/wt/broker/log/region.py
 
     def is_cached(self) -> bool:
         """Whether samples of the range are in the page cache."""
@@ -120,13 +118,8 @@ def locate(
         start = segment.find(offset, blocking=blocking)
         if end - start < WORTH_LOCATING:
             return None
-<<<<<<< /tmp/w/s3/b2/base2/broker/log/region.py
-        stop, next_offset = _whole(segment, start, end, max_bytes, min_one)
-        region = FileRegion(segment.file, start, stop - start, log)
-=======
         stop, next_offset = _whole(segment, start, end, max_bytes, min_one, blocking)
-        region = FileRegion(segment.file, start, stop - start)
->>>>>>> /tmp/w/s3/b2/wt/broker/log/region.py
+        region = FileRegion(segment.file, start, stop - start, log)
         if region.size < WORTH_LOCATING:
             return None
         region.make_ready(blocking)

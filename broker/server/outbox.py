@@ -79,18 +79,12 @@ class Outbox:
             head = queue[0]
             if isinstance(head, bytes | bytearray | memoryview):
                 self._write_bytes()
-<<<<<<< /tmp/w/s3/b2/base2/broker/server/outbox.py
-            else:
-                try:
-                    sent = self._send(head)
-                except OSError as error:
-                    head.failed(error)
-                    raise
-                if sent:
-                    queue.popleft()
-=======
                 continue
-            left -= self._send(head, left)
+            try:
+                left -= self._send(head, left)
+            except OSError as error:
+                head.failed(error)
+                raise
             if not head.size:
                 queue.popleft()
         self._yielded = bool(queue) and self.writable
@@ -100,7 +94,6 @@ class Outbox:
         """Write on after `write` or this has returned True, whose meaning is the same."""
         self._yielded = False
         return self.write(())
->>>>>>> /tmp/w/s3/b2/wt/broker/server/outbox.py
 
     def _write_bytes(self) -> None:
         queue = self._queue
