@@ -30,6 +30,9 @@ Segments = Sequence[Bytes | Region]
 MAX_WAITING = 32
 # Answers up to this many bytes together go out in one write.
 COALESCED = 64 * 1024
+# Where more requests seem to be there already, answers wait for those up to this many bytes of them: a write
+# costs as much as half a batch's append, and the client has other requests in flight meanwhile.
+TOGETHER = 256 * 1024
 
 
 class CloseConnectionError(Exception):
@@ -84,8 +87,9 @@ class Connection(asyncio.BufferedProtocol):
     """One client connection. `owner` is told when it is made and lost."""
 
     __slots__ = (
-        "_blocked", "_buffer", "_closing", "_info", "_out", "_out_size", "_outbox", "_owner", "_reading",
-        "_serve", "_slots", "_starved", "_transport", "last_active",
+        "_blocked", "_buffer", "_closing", "_flush_due", "_info", "_more", "_out", "_out_size", "_outbox",
+        "_owner", "_reading", "_room", "_serve", "_slots", "_starved", "_transport", "_unanswered",
+        "last_active",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, serve: Serve, max_frame: int) -> None:
@@ -96,6 +100,10 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Bytes | Region] = []
         self._out_size = 0
         self._outbox: Outbox
+        self._room = 0  # of the next read
+        self._more = False  # whether the last read has filled it, so that there may be more to read
+        self._unanswered = 0  # bytes received since the last flush
+        self._flush_due = False
         self._blocked = False  # a request is pending that no other may overtake
         self._reading = True
         self._starved = False  # its next frame is large, and others hold the memory for it
@@ -128,14 +136,20 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.connection_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer.space()
+        space = self._buffer.space()
+        self._room = len(space)
+        return space
 
     def buffer_updated(self, nbytes: int) -> None:
         self._buffer.received(nbytes)
         self.last_active = self._owner.now()
+        self._unanswered += nbytes
+        self._more = nbytes == self._room and self._unanswered < TOGETHER
         self._pump()
+        self._more = False
 
     def eof_received(self) -> bool:
+        self._flush()
         return False  # close, after what is written has left; a pending answer has no reader any more
 
     def pause_writing(self) -> None:
@@ -179,7 +193,11 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()  # what was asked before the offence is answered
             self.close()
             return
-        self._flush()
+        if not self._more:
+            self._flush()
+        elif self._out and not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush_now)
         self._steer_reading()
 
     def _take(self, outcome: Segments | Pending | None) -> None:
@@ -234,8 +252,16 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the peer has not taken earlier answers yet."""
         return not self._outbox.writable or bool(self._outbox)
 
+    def _flush_now(self) -> None:
+        self._flush_due = False
+        if not self._closing:
+            self._flush()
+
     def _flush(self) -> None:
         """Hand over what is to be written, as far as the peer takes it."""
+        self._unanswered = 0
+        if not self._out and not self._outbox:
+            return
         out, self._out, self._out_size = self._out, [], 0
         self._write(partial(self._outbox.write, out))
 

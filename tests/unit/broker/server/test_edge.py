@@ -20,10 +20,10 @@ from broker.log.files import OpenFile
 from broker.log.region import FileRegion
 from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ConnectionInfo
-from broker.server.edge import CloseConnectionError, Pending, Segments
+from broker.server.edge import TOGETHER, CloseConnectionError, Pending, Segments
 from broker.server.intake import START
 from broker.server.listener import Listener
-from broker.server.outbox import IN_A_TURN, PIECE
+from broker.server.outbox import IN_A_TURN, PIECE, Outbox
 from broker.server.request_memory import RequestMemory
 
 BOUND_S = 30.0
@@ -49,6 +49,8 @@ class Scripted:
         self.started.append(rest)
         if verb == "say":
             return [framed(rest.encode("latin-1"))]
+        if verb == "long":  # a request that is mostly padding
+            return [framed(rest.partition("|")[0].encode("latin-1"))]
         if verb == "big":
             return [bytes(4), memoryview(bytes(int(rest)))]
         if verb == "file":
@@ -167,6 +169,42 @@ async def test_requests_that_allow_it_overlap_and_keep_their_order(dial: Dial, s
     for name in ("d", "b", "a"):
         script.release(name)
     assert [await answer(reader) for _ in range(5)] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def long_requests(count: int) -> bytes:
+    return b"".join(framed(b"long:%d|" % number + bytes(70_000)) for number in range(count))
+
+
+@on_uvloop
+async def test_requests_that_came_together_are_answered_together(
+    dial: Dial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write wakes the client, which costs more than serving a request; and nobody waits for a next one."""
+    writes: list[int] = []
+    write = Outbox.write
+
+    def counted(outbox: Outbox, segments: list[Any]) -> bool:
+        writes.append(len(segments))
+        return write(outbox, segments)
+
+    monkeypatch.setattr(Outbox, "write", counted)
+    reader, writer = await dial()
+    for count in (3, 1, 9):
+        writes.clear()
+        writer.write(long_requests(count))
+        assert [await answer(reader) for _ in range(count)] == [b"%d" % number for number in range(count)]
+        assert sum(writes) == count
+        assert count == 1 or len(writes) < count
+        assert max(writes) <= TOGETHER // 70_000 + 1, "some of the answers leave while others are made"
+
+
+@on_uvloop
+async def test_a_client_that_stops_sending_gets_all_its_answers(dial: Dial) -> None:
+    reader, writer = await dial()
+    writer.write(long_requests(3))
+    writer.write_eof()
+    assert [await answer(reader) for _ in range(3)] == [b"0", b"1", b"2"]
+    assert await closed(reader)
 
 
 @on_uvloop
