@@ -95,6 +95,9 @@ class Authenticator:
 
     def take(self, frame: memoryview) -> Step:
         """One frame of a client that is not known yet."""
+        if self.state in (State.MECHANISM, State.BARE_MECHANISM) and self._server is None:
+            # Kafka accepts the handshake, and parts without a word after it.
+            return self._fail(f"a session of {self.mechanism} cannot go on with another mechanism")
         if self.state is State.BARE_MECHANISM:
             return self._bare(bytes(frame))
         try:
@@ -121,10 +124,7 @@ class Authenticator:
         if wanted not in self._servers:
             response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             return self._fail(f"SASL mechanism {wanted!r} is not offered", _encode(response, head))
-        if not self._again or wanted == self.mechanism:
-            self._server = self._servers[wanted]()
-        else:  # said in the next answer, where Kafka says it too
-            self._server = None
+        self._server = self._servers[wanted]() if not self._again or wanted == self.mechanism else None
         if not self._again:
             self.mechanism = wanted
         self.state = State.MECHANISM if head.api_version else State.BARE_MECHANISM
@@ -168,11 +168,10 @@ class Authenticator:
 
     def _evaluate(self, message: bytes) -> bytes:
         """The mechanism's answer; the state says whether it is through. Raises Refused."""
-        if self._server is None:
-            text = f"Another SASL mechanism than {self.mechanism} cannot be used for re-authentication"
-            raise Refused(text, text)
-        answer = self._server.answer(message)
-        user = self._server.user
+        server = self._server
+        assert server is not None
+        answer = server.answer(message)
+        user = server.user
         if user is None:
             return answer
         if self._again and user != self.user:
