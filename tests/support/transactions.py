@@ -37,6 +37,7 @@ def read_to_end(bootstrap: str, topic: str, level: str) -> tuple[list[str], int,
             "isolation.level": level,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",  # what was before may be deleted
         }
     )
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -88,7 +89,7 @@ class RawProducer:
         """One record to partition 0; asked again while the transaction before is still being ended."""
         who = self.identity if identity is None else identity
         batch = build_batch(
-            [Record(0, 1_700_000_000_000, None, value.encode(), [])],
+            [Record(0, time.time_ns() // 1_000_000, None, value.encode(), [])],
             producer_id=who.producer_id,
             producer_epoch=who.epoch,
             base_sequence=sequence,

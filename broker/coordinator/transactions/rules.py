@@ -91,17 +91,16 @@ def _check_expected(image: Image, expected: tuple[int, int]) -> None:
 def fenced(image: Image, now_ms: int, version: int = 0) -> Image:
     """The abort of an open transaction whose producer shall not go on: its epoch is taken away (KIP-98).
 
-    Where the cluster has transactions of version 2 the end raises the epoch once more, as every end does
-    there, also for producers that speak an older version.
+    Where the cluster has transactions of version 2 this is an end as any other there, also for producers that
+    speak an older version: the producer hears of it when it ends the transaction itself (KAFKA-19367).
     """
-    fence = min(image.epoch + 1, MAX_EPOCH)
     bumps = version >= EPOCH_BUMP_FROM
     return changed(
         image,
         now_ms,
         state=TxnState.PREPARE_ABORT,
-        epoch=min(fence + 1, MAX_EPOCH) if bumps else fence,
-        last_epoch=fence if bumps else NO_EPOCH,
+        epoch=min(image.epoch + 1, MAX_EPOCH),
+        last_epoch=image.epoch if bumps else NO_EPOCH,
         client_version=EPOCH_BUMP_FROM if bumps else 0,
     )
 

@@ -52,17 +52,15 @@ async def _check(update: FeatureUpdateKey, context: RequestContext) -> None:
     name, level = update.feature, update.max_version_level
     supported = SUPPORTED.get(name)
     if supported is None:
-        raise _invalid(name, level, f"Broker {broker.config.broker_id} does not support this feature.")
+        raise _invalid(name, level, "there is no such feature here")
     if not supported.low <= level <= supported.high:
         raise _invalid(
-            name,
-            level,
-            f"Broker {broker.config.broker_id} only supports versions {supported.low}-{supported.high}",
+            name, level, f"broker {broker.config.broker_id} can do {supported.low} to {supported.high}"
         )
     _check_direction(update, context.api_version, broker.features.finalized.level(name))
     without = await broker.features.brokers_without(name, level)
     if without:
-        raise _invalid(name, level, f"Broker {without[0]} does not support this version.")
+        raise _invalid(name, level, f"broker {without[0]} cannot do it")
 
 
 def _check_direction(update: FeatureUpdateKey, version: int, present: int) -> None:
@@ -72,21 +70,15 @@ def _check_direction(update: FeatureUpdateKey, version: int, present: int) -> No
     elif update.upgrade_type in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
         downgrade = update.upgrade_type != _UPGRADE
     else:
-        raise _invalid(name, level, "The controller does not support the given upgrade type.")
+        raise _invalid(name, level, f"a change of type {update.upgrade_type} is not known")
     if level < present and not downgrade:
-        raise _invalid(
-            name,
-            level,
-            "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
-            " unsafe downgrade.",
-        )
+        raise _invalid(name, level, f"that is below {present}, and the request does not ask for a downgrade")
     if level > present and downgrade:
-        raise _invalid(name, level, "Can't downgrade to a newer version.")
+        raise _invalid(name, level, f"that is above {present}, and the request asks for a downgrade")
 
 
 def _invalid(name: str, level: int, why: str) -> KafkaError:
-    text = f"Invalid update version {level} for feature {name}. {why}"
-    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"level {level} of feature {name}: {why}")
 
 
 def _answer(

@@ -7,7 +7,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from broker.coordinator.transactions import rules
+from broker.coordinator.transactions import ending_v2, rules
 from broker.coordinator.transactions.records import (
     read_image,
     read_transactional_id,
@@ -212,3 +212,135 @@ class Producers(RuleBasedStateMachine):
 
 Producers.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestProducers = Producers.TestCase
+
+
+# -- transactions of version 2 (KIP-890) -------------------------------------------------------------------
+
+
+def end_v2(image: Image, producer_id: int, epoch: int, commit: bool, fresh_id: int = 99) -> Image | None:
+    repeated = ending_v2.is_repetition(image, producer_id, epoch)
+    return ending_v2.ended(image, repeated, commit, fresh_id, 300)
+
+
+def test_epochs_that_run_out_at_an_end_give_a_new_producer_id() -> None:
+    worn = replace(OPEN, epoch=32_766)
+    ending = end_v2(worn, 7, 32_766, True)
+    assert ending is not None
+    assert (ending.producer_id, ending.epoch) == (7, 32_767), "the markers still carry the old id"
+    assert ending_v2.successor(ending) == (99, 0)
+    assert code_of(end_v2, ending, 7, 32_766, True) is ErrorCode.CONCURRENT_TRANSACTIONS
+    done = rules.completed(ending, 301)
+    assert (done.producer_id, done.epoch, done.last_producer_id) == (99, 0, 7)
+    assert end_v2(done, 7, 32_766, True) is None
+    assert ending_v2.successor(done) == (99, 0)
+    assert code_of(end_v2, done, 7, 32_766, False) is ErrorCode.INVALID_TXN_STATE
+    following = rules.extended(done, [A], 302, client_version=2)
+    assert following is not None
+    assert code_of(end_v2, following, 7, 32_766, True) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    again = rules.initialized(done, 1000, (7, 32_766), -1, 303)
+    assert (again.producer_id, again.epoch) == (99, 0), "it asks with what it had: the answer got lost"
+
+
+def test_a_fence_at_the_last_epoch_leaves_none() -> None:
+    worn = replace(OPEN, epoch=32_766)
+    fenced = rules.fenced(worn, 300, 2)
+    assert (fenced.producer_id, fenced.epoch, fenced.next_producer_id) == (7, 32_767, -1)
+    done = rules.completed(fenced, 301)
+    new = rules.initialized(done, 1000, None, 99, 302)
+    assert (new.producer_id, new.epoch) == (99, 0)
+
+
+@pytest.mark.parametrize("client_version", [0, 2])
+def test_records_of_value_version_1(client_version: int) -> None:
+    image = replace(
+        OPEN,
+        last_producer_id=6,
+        next_producer_id=8,
+        client_version=client_version,
+        state=TxnState.PREPARE_COMMIT,
+    )
+    record = transaction_record("x", image, 5, level=1)
+    assert record.value is not None
+    assert record.value[:2] == b"\0\1"
+    assert read_image(record.value) == image
+    plain = transaction_record("x", image, 5, level=0)
+    assert plain.value is not None
+    assert read_image(plain.value) == replace(
+        image, last_producer_id=-1, next_producer_id=-1, client_version=0
+    )
+
+
+class Network(RuleBasedStateMachine):
+    """One producer of version 2 and a network that keeps its requests and brings them again at any time.
+
+    Whatever comes late, each transaction ends once, as its producer said, and none is begun by nobody.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.image = rules.initialized(Image(7), 1000, None, -1, 0)
+        self.sent: list[tuple[int, int, bool]] = []
+        self.open = False
+        self.wanted: list[bool] = []
+        self.found: list[bool] = []
+        self.identity = (7, self.image.epoch)
+
+    def tick(self) -> int:
+        self.now += 1
+        return self.now
+
+    def take(self, image: Image) -> None:
+        assert self.image.state in MOVES[image.state]
+        self.image = image
+
+    @rule()
+    @precondition(lambda self: self.image.state not in ENDING)
+    def writes(self) -> None:
+        image = rules.extended(self.image, [A], self.tick(), 2)
+        if image is not None:
+            self.take(image)
+        self.open = True
+
+    @rule(commit=st.booleans())
+    @precondition(lambda self: self.open and self.image.state is TxnState.ONGOING)
+    def ends(self, commit: bool) -> None:
+        self.wanted.append(commit)
+        self.sent.append((*self.identity, commit))
+        image = end_v2(self.image, *self.identity, commit, fresh_id=self.image.producer_id + 1)
+        assert image is not None
+        self.take(image)
+        self.identity = ending_v2.successor(image)
+        self.found.append(commit)
+        self.open = False
+
+    @rule()
+    @precondition(lambda self: self.image.state in ENDING)
+    def markers_are_written(self) -> None:
+        self.take(rules.completed(self.image, self.tick()))
+
+    @rule(data=st.data())
+    @precondition(lambda self: bool(self.sent))
+    def comes_late(self, data: st.DataObject) -> None:
+        late = data.draw(st.sampled_from(self.sent))
+        try:
+            image = end_v2(self.image, *late)
+        except KafkaError:
+            return
+        assert image is None, "a late end has ended something"
+        assert ending_v2.successor(self.image) == self.identity
+
+    @rule()
+    @precondition(lambda self: not self.open and self.image.state in IDLE and self.image.epoch < 32_700)
+    def many_transactions_pass(self) -> None:
+        self.image = replace(self.image, epoch=32_763)
+        self.identity = (self.image.producer_id, 32_763)
+        self.sent.clear()
+
+    @invariant()
+    def what_was_said_has_happened(self) -> None:
+        assert self.found == self.wanted
+
+
+Network.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestNetwork = Network.TestCase
