@@ -12,6 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.control.metadata_cache import INTERNAL_TOPICS
+from broker.server.turns import is_long
 from protocol.messages.produce_response import (
     PartitionProduceResponse,
     ProduceResponse,
@@ -38,6 +39,8 @@ def plain_first(general: General) -> Callable[[PlainProduce | ProduceRequest, Re
     def handle(request: PlainProduce | ProduceRequest, context: RequestContext) -> Any:
         if not isinstance(request, PlainProduce):
             return general(request, context)
+        if is_long(map(len, request.topics.values())):
+            return general(request.to_request(), context)
         done: Acks = {}
         left = append_plain(context.broker, request, done)
         if not left:

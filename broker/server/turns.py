@@ -43,6 +43,11 @@ def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
     return Turns().of(items)
 
 
+def is_long(counts: Iterable[int]) -> bool:
+    """Whether so many items are too many for one turn."""
+    return sum(counts) > ITEMS_IN_A_TURN
+
+
 def count_items(message: Struct) -> int:
     """How many array items a message holds, at every level."""
     total = 0

@@ -19,7 +19,7 @@ MAX_ITEMS = 500_000
 object of a hundred, so without a limit a frame could claim fifty times its size (invariant I11). The largest
 honest messages carry the metadata of a whole cluster; this is enough for 200,000 partitions."""
 MAX_PRODUCE_ITEMS = 20_000
-"""Topics and partitions of one Produce request, which has to be served in one go, while its records are in
+"""Topics and partitions of one Produce request, which has to be read in one go, while its records are in
 the receive buffer. A producer's request of 1 MB has room for 13,000."""
 UVARINT_1 = tuple(bytes((n,)) for n in range(128))
 ONE_BYTE = len(UVARINT_1)

@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from broker.server.transaction_members import (
     Codes,
     refusal,
 )
+from broker.server.turns import ITEMS_IN_A_TURN, is_long
 from protocol.codec.schema import RecordData
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -88,14 +89,18 @@ def produce(
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | InOrder | None:
     job = _Produce(request, context)
     topics = _distinct(request.topic_data)
+    long = is_long(len(topic.partition_data) for topic in topics)
     if request.transactional_id is not None:
-        asked = job.questions(topics)
+        asked = None if long else job.questions(topics)
         if asked:
             _keep(topics)
-            return InOrder(job.append_admitted(topics, asked))
+            return InOrder(job.append_in_turns(topics, asked))
     elif _holds_transactional(topics):  # nobody would ever end what it begins
         job.failed = "a transactional batch came without a transactional id"
         return job.end(_refused_whole(request, context.api_version))
+    if long:
+        _keep(topics)
+        return InOrder(job.append_in_turns(topics))
     job.append(topics)
     return job.wait_for_replicas() if job.unreplicated else job.end(job.response)
 
@@ -129,6 +134,19 @@ def _keep(topics: list[TopicProduceData]) -> None:
         for data in topic.partition_data:
             if data.records is not None:
                 data.records = memoryview(bytearray(data.records))  # type: ignore[arg-type]
+
+
+async def _in_turns(topics: list[TopicProduceData]) -> AsyncIterator[TopicProduceData]:
+    """The partitions in pieces; others have their turn in between."""
+    done = 0
+    for topic in topics:
+        for start in range(0, len(topic.partition_data), ITEMS_IN_A_TURN):
+            parts = topic.partition_data[start : start + ITEMS_IN_A_TURN]
+            yield TopicProduceData(name=topic.name, partition_data=parts)
+            done += len(parts)
+            if done >= ITEMS_IN_A_TURN:
+                done = 0
+                await asyncio.sleep(0)
 
 
 def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
@@ -204,7 +222,11 @@ class _Produce:
             counts = self._broker.metrics.topic(topic)
             counts.bytes_in += size
             counts.messages_in += count
-        self.response.responses.append(TopicProduceResponse(name=topic, partition_responses=answers))
+        responses = self.response.responses
+        if responses and responses[-1].name == topic:  # its partitions come in turns
+            responses[-1].partition_responses += answers
+        else:
+            responses.append(TopicProduceResponse(name=topic, partition_responses=answers))
 
     def _append(
         self, topic: str, data: PartitionProduceData, answers: list[PartitionProduceResponse]
@@ -270,13 +292,18 @@ class _Produce:
                     asked.append(question)
         return asked
 
-    async def append_admitted(
-        self, topics: list[TopicProduceData], asked: list[Asked]
+    async def append_in_turns(
+        self, topics: list[TopicProduceData], asked: list[Asked] | None = None
     ) -> ProduceResponse | None:
-        assert self._transactional_id is not None
-        members = self._broker.transaction_members
-        self._verdicts = await members.admit(self._transactional_id, asked, adds=self._adds)
-        self.append(topics)
+        """`append` once the transaction's coordinator has been asked; others have turns meanwhile (I11)."""
+        if self._transactional_id is not None:
+            if asked is None:
+                asked = [each async for part in _in_turns(topics) for each in self.questions([part])]
+            if asked:
+                members = self._broker.transaction_members
+                self._verdicts = await members.admit(self._transactional_id, asked, adds=self._adds)
+        async for part in _in_turns(topics):
+            self.append_topic(part.name, part.partition_data)
         return await self.wait_for_replicas() if self.unreplicated else self.end(self.response)
 
     def _check_member(self, transactional_id: str, partition: Partition, batch: memoryview) -> None:

@@ -162,6 +162,45 @@ async def test_a_partition_that_is_fetched_many_times_is_read_once(node: Served)
     assert [len(topic.partitions) for topic in answer.responses] == [1]
 
 
+def many_batches(parts: int, first: int = 0) -> ProduceRequest:
+    """To partitions in descending order, so that 0 comes last."""
+    data = [PartitionProduceData(index=n, records=batch(b"a")) for n in reversed(range(first, parts))]
+    return ProduceRequest(
+        acks=1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=data)]
+    )
+
+
+@pytest.mark.parametrize("transactional_id", [None, "t"], ids=["plain", "transactional"])
+async def test_a_batch_for_each_of_very_many_partitions_lets_others_go_on(
+    node: Served, transactional_id: str | None
+) -> None:
+    node.topics.create("t", 200)
+    request = many_batches(19_000)
+    request.transactional_id = transactional_id
+    frame = b"".join(bytes(part) for part in encode_request(request, 11, 7))
+    assert await longest_turn_s(node, frame) < A_TURN_S
+    assert (await node.fetch("t", 0)).high_watermark == 1
+
+
+async def test_what_is_appended_in_turns_is_answered_in_order_and_not_overtaken(node: Served) -> None:
+    node.topics.create("t", 700)
+    first, second = await asyncio.gather(
+        node.connection.send(many_batches(700), 11), node.connection.send(many_batches(1), 11)
+    )
+    (topic,) = first.responses
+    assert [each.index for each in topic.partition_responses] == list(reversed(range(700)))
+    assert {(each.error_code, each.base_offset) for each in topic.partition_responses} == {(0, 0)}
+    assert second.responses[0].partition_responses[0].base_offset == 1
+
+
+async def test_a_failure_in_a_later_turn_closes_a_connection_that_wants_no_answer(node: Served) -> None:
+    node.topics.create("t", 600)
+    request = many_batches(1000)
+    request.acks = 0
+    with pytest.raises(ConnectionLostError):
+        await node.connection.send(request, 11)
+
+
 async def test_of_a_partition_that_is_produced_to_twice_the_last_batch_counts(node: Served) -> None:
     node.topics.create("t")
     topics = [
