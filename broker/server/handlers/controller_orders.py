@@ -6,17 +6,17 @@ ControlledShutdown (key 7): what a stopping broker asks the controller.
   mode).
 - LeaderAndIsr of type 2 (KIP-516) lists all that this broker should host: replicas that are not in it
   belong to topics deleted while it was away. They are set aside, not deleted.
-- Orders are carried out one after the other. Thousands of partitions are made in a thread and led in slices,
-  so that clients of others do not wait for their directories.
+- Orders are carried out one after the other. Thousands of partitions are made in a thread and led, stopped or
+  set aside in slices, so that clients of others do not wait for their directories.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from broker.control.controller_store import ControllerMoved
 from broker.control.orders import FULL
@@ -26,7 +26,11 @@ from broker.server.turns import NO_LIMIT
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
 from protocol.messages.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
-from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest, LeaderAndIsrTopicState
+from protocol.messages.leader_and_isr_request import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
 from protocol.messages.leader_and_isr_response import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrResponse,
@@ -37,7 +41,7 @@ from protocol.messages.stop_replica_request import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from protocol.messages.stop_replica_response import StopReplicaResponse
+from protocol.messages.stop_replica_response import StopReplicaPartitionError, StopReplicaResponse
 from protocol.messages.update_metadata_request import UpdateMetadataRequest
 from protocol.messages.update_metadata_response import UpdateMetadataResponse
 from protocol.types import TopicPartition
@@ -63,7 +67,7 @@ async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) 
         if refusal:
             return LeaderAndIsrResponse(error_code=refusal)
         if request.type == FULL:
-            _set_strays_aside(broker, request)
+            await _set_strays_aside(broker, request)
         response = await _lead_in_slices(broker, request)
     response.partition_errors = []  # versions before 5 had them here, and by topic name
     for topic in response.topics:
@@ -74,7 +78,7 @@ async def leader_and_isr(request: LeaderAndIsrRequest, context: RequestContext) 
 
 async def _lead_in_slices(broker: Broker, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     errors: dict[bytes, list[LeaderAndIsrPartitionError]] = {}
-    for topics in _slices(request.topic_states):
+    for topics in _slices(request.topic_states, _part_to_lead):
         prepare = partial(broker.replicas.prepare, topics, is_new=request.type != FULL)
         await asyncio.to_thread(prepare)
         done = broker.replicas.apply_leader_and_isr(
@@ -95,18 +99,21 @@ async def _lead_in_slices(broker: Broker, request: LeaderAndIsrRequest) -> Leade
     )
 
 
-def _slices(topics: list[LeaderAndIsrTopicState]) -> Iterator[list[LeaderAndIsrTopicState]]:
-    """The same partitions in the same order, at most `SLICE` at a time."""
+class _Topic(Protocol):
+    partition_states: Any
+
+
+T = TypeVar("T", bound=_Topic)
+
+
+def _slices(topics: list[T], part_of: Callable[[T, Any], T]) -> Iterator[list[T]]:
+    """The same partitions in the same order, at most `SLICE` at a time. `part_of` gives a topic fewer."""
     room, part = SLICE, []
     for topic in topics:
         at = 0
         while at < len(topic.partition_states):
             states = topic.partition_states[at : at + room]
-            part.append(
-                LeaderAndIsrTopicState(
-                    topic_name=topic.topic_name, topic_id=topic.topic_id, partition_states=states
-                )
-            )
+            part.append(part_of(topic, states))
             at += len(states)
             room -= len(states)
             if not room:
@@ -114,6 +121,20 @@ def _slices(topics: list[LeaderAndIsrTopicState]) -> Iterator[list[LeaderAndIsrT
                 room, part = SLICE, []
     if part:
         yield part
+
+
+def _part_to_lead(
+    topic: LeaderAndIsrTopicState, states: list[LeaderAndIsrPartitionState]
+) -> LeaderAndIsrTopicState:
+    return LeaderAndIsrTopicState(
+        topic_name=topic.topic_name, topic_id=topic.topic_id, partition_states=states
+    )
+
+
+def _part_to_stop(
+    topic: StopReplicaTopicState, states: list[StopReplicaPartitionState]
+) -> StopReplicaTopicState:
+    return StopReplicaTopicState(topic_name=topic.topic_name, partition_states=states)
 
 
 @handles(UpdateMetadataRequest, min=7, max=8, notes="between brokers", max_items=NO_LIMIT)
@@ -137,7 +158,24 @@ async def stop_replica(request: StopReplicaRequest, context: RequestContext) -> 
         refusal = _refusal(broker, request)
         if refusal:
             return StopReplicaResponse(error_code=refusal)
-        return broker.replicas.stop_replicas(request)
+        return await _stop_in_slices(broker, request)
+
+
+async def _stop_in_slices(broker: Broker, request: StopReplicaRequest) -> StopReplicaResponse:
+    errors: list[StopReplicaPartitionError] = []
+    for topics in _slices(request.topic_states, _part_to_stop):
+        done = broker.replicas.stop_replicas(
+            StopReplicaRequest(
+                controller_id=request.controller_id,
+                controller_epoch=request.controller_epoch,
+                topic_states=topics,
+            )
+        )
+        if done.error_code:
+            return done
+        errors += done.partition_errors
+        await asyncio.sleep(0)
+    return StopReplicaResponse(partition_errors=errors)
 
 
 @handles(ControlledShutdownRequest, min=1, max=3, notes="between brokers")
@@ -192,17 +230,20 @@ async def _load_settings(broker: Broker, request: LeaderAndIsrRequest) -> None:
     await configs.load_missing(topic.topic_name for topic in request.topic_states)
 
 
-def _set_strays_aside(broker: Broker, request: LeaderAndIsrRequest) -> None:
+async def _set_strays_aside(broker: Broker, request: LeaderAndIsrRequest) -> None:
     named = {
         TopicPartition(topic.topic_name, state.partition_index)
         for topic in request.topic_states
         for state in topic.partition_states
     }
-    for partition in [item for item in broker.logs if item not in named]:
+    strays = [item for item in broker.logs if item not in named]
+    for count, partition in enumerate(strays, 1):
         logger.warning("%s is not this broker's any more, its log is set aside", partition)
         if broker.replicas.get(*partition) is not None:
             broker.replicas.stop_replicas(_stop_of(partition, request.controller_epoch))
         broker.logs.set_aside(partition)
+        if count % SLICE == 0:
+            await asyncio.sleep(0)
 
 
 def _stop_of(partition: TopicPartition, controller_epoch: int) -> StopReplicaRequest:
