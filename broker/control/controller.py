@@ -6,13 +6,15 @@ ends the reign: the next one, here or elsewhere, starts from what ZooKeeper says
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from broker.control.channels import Channels
 from broker.control.controller_core import ControllerCore, StateWrite
+from broker.control.controller_jobs import Jobs, Work, finish_moves, hand_over, move_leaders_home
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
 from broker.control.isr_proposals import IsrProposals, Proposals, Verdicts
 from broker.control.nodes import TopicNode
@@ -29,6 +31,16 @@ _log = logging.getLogger("isthmus.broker")
 _PAUSE_AFTER_FAILURE_S = 1.0
 _STOP_WAIT_S = 3.0
 _WRITE_ATTEMPTS = 5
+_LOOK_AGAIN_S = 300.0
+
+T = TypeVar("T")
+
+
+class Rebalancing(NamedTuple):
+    """`leader.imbalance.check.interval.seconds` and `leader.imbalance.per.broker.percentage`."""
+
+    interval_s: float
+    percentage: int
 
 
 class Controller:
@@ -44,6 +56,7 @@ class Controller:
         socket_timeout_s: float,
         unclean: Callable[[str], bool] = lambda topic: False,
         security: ClientSecurity = PLAINTEXT,
+        rebalancing: Callable[[], Rebalancing | None] = lambda: None,
     ) -> None:
         self.core: ControllerCore | None = None
         self._zookeeper = zookeeper
@@ -52,6 +65,7 @@ class Controller:
         self._listener = listener
         self._unclean = unclean
         self._channels = Channels(listener, socket_timeout_s, security)
+        self._rebalancing = rebalancing
         self._reign: Reign | None = None
         self._flags: set[str] = set()
         self._on_election = functools.partial(self._flag, "election")
@@ -60,10 +74,11 @@ class Controller:
         self._on_deletions = functools.partial(self._flag, "deletions")
         self._topics_touched: set[str] = set()
         self._topic_watches: dict[str, Callable[[], None]] = {}
-        self._leaving: list[tuple[int, asyncio.Future[list[TopicPartition]]]] = []
+        self._jobs = Jobs()
         self._isr = IsrProposals()
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
+        self._rebalance: asyncio.Task[None] | None = None
         self._deletions: set[asyncio.Task[None]] = set()
 
     @property
@@ -74,12 +89,14 @@ class Controller:
         self._zookeeper.on_session(self._session_event)
         self._flag("election")
         self._loop = asyncio.create_task(self._run(), name="controller")
+        self._rebalance = asyncio.create_task(self._rebalance_leaders(), name="leader rebalancing")
 
     async def close(self) -> None:
         """End the reign, if any, so that another broker takes over at once."""
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+        tasks = [task for task in (self._loop, self._rebalance) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         reigned = self.active
         await self._end_reign()
         if reigned and self._zookeeper.connected:
@@ -94,10 +111,13 @@ class Controller:
 
         Raises ControllerMoved when this broker does not reign.
         """
+        return await self.ask(lambda work: hand_over(work, broker_id))
+
+    async def ask(self, job: Callable[[Work], Awaitable[T]]) -> T:
+        """Have a job of `controller_jobs` done. Raises KafkaError, ControllerMoved."""
         if not self.active:
             raise ControllerMoved(f"broker {self._broker_id} is not the controller")
-        answer: asyncio.Future[list[TopicPartition]] = asyncio.get_running_loop().create_future()
-        self._leaving.append((broker_id, answer))
+        answer = self._jobs.add(job)
         self._wake.set()
         return await answer
 
@@ -179,7 +199,7 @@ class Controller:
         if "deletions" in flags:
             begun = await self._read_deletions(core, reign)
         await self._isr.decide(core, self._store, reign)
-        await self._hand_over(core, reign)
+        await self._do_jobs(core, reign)
         self._send(core, reign, begun)
 
     # -- election
@@ -216,6 +236,17 @@ class Controller:
         self._refuse_callers()
 
     # -- reigning
+
+    async def _rebalance_leaders(self) -> None:
+        """`auto.leader.rebalance.enable`: leadership returns to preferred leaders, a while after they do."""
+        while True:
+            wanted = self._rebalancing()
+            await asyncio.sleep(_LOOK_AGAIN_S if wanted is None else wanted.interval_s)
+            wanted = self._rebalancing()
+            if wanted is None or not self.active:
+                continue
+            with contextlib.suppress(ControllerMoved):
+                await self.ask(functools.partial(move_leaders_home, percentage=wanted.percentage))
 
     async def _read_brokers(self, core: ControllerCore, reign: Reign) -> None:
         writes = core.brokers_are(await self._store.brokers(self._on_brokers))
@@ -259,20 +290,24 @@ class Controller:
             writes = core.reconsider(refused)
         _log.warning("controller: %d partition states could not be written", len(writes))
 
-    async def _hand_over(self, core: ControllerCore, reign: Reign) -> None:
-        leaving, self._leaving = self._leaving, []
-        for broker_id, answer in leaving:
-            await self._write(core, reign, core.leave(broker_id))
-            if not answer.done():
-                answer.set_result(core.led_by(broker_id))
+    async def _do_jobs(self, core: ControllerCore, reign: Reign) -> None:
+        """What was asked for, and what follows from it: all of it is stored before anything is sent."""
+        work = Work(
+            core,
+            self._store,
+            reign,
+            functools.partial(self._write, core, reign),
+            self._topics_touched.add,
+        )
+        await self._jobs.do_all(work)
+        await finish_moves(work)
+        if self._topics_touched:
+            await self._read_topics(core, reign, names=False)
 
     def _refuse_callers(self) -> None:
         reason = f"broker {self._broker_id} is not the controller"
         self._isr.refuse(reason)
-        leaving, self._leaving = self._leaving, []
-        for _, answer in leaving:
-            if not answer.done():
-                answer.set_exception(ControllerMoved(reason))
+        self._jobs.refuse(reason)
 
     def _send(self, core: ControllerCore, reign: Reign, deleted: Sequence[str]) -> None:
         stops = []

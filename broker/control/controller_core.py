@@ -12,10 +12,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.control import orders
+from broker.control.elections import Election, elected, to_move_home
 from broker.control.leader_choice import first_state, handed_over, next_state
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
-from protocol.errors import ErrorCode
+from broker.control.reassignment import can_finish, is_moving
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 
 
@@ -50,6 +52,7 @@ class ControllerCore:
         self._isr_changed: set[TopicPartition] = set()
         self._started: set[int] = set()
         self._stopping: dict[str, TopicNode] = {}
+        self._leaving_replicas: dict[int, list[TopicPartition]] = defaultdict(list)
         self._brokers_changed = False
 
     # -- events
@@ -97,14 +100,31 @@ class ControllerCore:
         """Topics were created or grew, or are `gone`; `states` are those found with new topics."""
         for name in gone:
             self._drop(name)
+        moved: set[TopicPartition] = set()
         for name, node in changed.items():
             known = self.topics.get(name)
             if known is not None and known.topic_id != node.topic_id:
                 self._drop(name)
+            elif known is not None:
+                moved |= self._moved(name, known, node)
             self.topics[name] = node
         for partition, stored in states.items():
             self.written(partition, *stored)
-        return self._decide(partition for name in changed for partition in self._partitions_of(name))
+        partitions = [partition for name in changed for partition in self._partitions_of(name)]
+        return self._decide(partitions, moved=moved)
+
+    def _moved(self, name: str, before: TopicNode, after: TopicNode) -> set[TopicPartition]:
+        """Partitions with other replicas than before; those that are none any more stop and are deleted."""
+        moved = set()
+        for index, replicas in after.assignment.items():
+            earlier = before.assignment.get(index)
+            if earlier is None or earlier == replicas:
+                continue
+            partition = TopicPartition(name, index)
+            moved.add(partition)
+            for gone in set(earlier) - set(replicas):
+                self._leaving_replicas[gone].append(partition)
+        return moved
 
     def delete(self, names: Iterable[str]) -> list[str]:
         """Deletion was asked for; returns the topics whose deletion begins now."""
@@ -128,6 +148,37 @@ class ControllerCore:
             if state is not None:
                 writes.append(StateWrite(partition, state, stored.version))
         return writes
+
+    def elect(self, kind: Election, partition: TopicPartition) -> StateWrite:
+        """Somebody asks for an election. Raises KafkaError when there is none."""
+        stored = self.states.get(partition)
+        if stored is None or partition.topic in self.deleting:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+        living = [number for number in self.brokers if number not in self.leaving]
+        state = elected(kind, stored.state, self._replicas(partition), living, self.sender.epoch)
+        return StateWrite(partition, state, stored.version)
+
+    def to_move_home(self, percentage: int) -> list[TopicPartition]:
+        """Partitions that preferred leaders should take back, and can."""
+        living = [number for number in self.brokers if number not in self.leaving]
+        led = [(key, stored.state.leader, self._replicas(key)) for key, stored in self.states.items()]
+        return [
+            partition
+            for partition in to_move_home(led, living, percentage)
+            if partition.topic not in self.deleting
+            and not is_moving(self.topics[partition.topic], partition.partition)
+            and self._replicas(partition)[0] in self.states[partition].state.isr
+        ]
+
+    def moves_to_finish(self) -> dict[str, list[int]]:
+        """Partitions, by topic, whose new replicas are all in sync: the old ones can go."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for name, node in self.topics.items():
+            for index in {*node.adding, *node.removing} if name not in self.deleting else ():
+                stored = self.states.get(TopicPartition(name, index))
+                if stored is not None and can_finish(node, index, stored.state.isr):
+                    found[name].append(index)
+        return found
 
     def led_by(self, broker_id: int) -> list[TopicPartition]:
         return [
@@ -189,7 +240,13 @@ class ControllerCore:
 
         Stopping comes first: what is said of a topic made again must find the old one gone.
         """
-        given = [*self._stop_orders(), *self._leadership_orders(), *self._metadata_orders()]
+        given = [
+            *self._stop_orders(),
+            *self._leadership_orders(),
+            *self._leaving_replica_orders(),
+            *self._metadata_orders(),
+        ]
+        self._leaving_replicas.clear()
         self._changed.clear()
         self._isr_changed.clear()
         self._started.clear()
@@ -209,6 +266,16 @@ class ControllerCore:
                 number,
                 orders.stop_replicas(self.sender, self.brokers[number], by_broker[number], delete=True),
             )
+
+    def _leaving_replica_orders(self) -> Iterable[Order]:
+        """After the new leaders know of their term, those that hold a partition no more let go of it."""
+        for number in sorted(self._leaving_replicas):
+            if number in self.brokers:
+                partitions = self._leaving_replicas[number]
+                yield Order(
+                    number,
+                    orders.stop_replicas(self.sender, self.brokers[number], partitions, delete=True),
+                )
 
     def _leadership_orders(self) -> Iterable[Order]:
         changed: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -252,7 +319,10 @@ class ControllerCore:
     # -- plumbing
 
     def _decide(
-        self, partitions: Iterable[TopicPartition], restarted: Collection[int] = ()
+        self,
+        partitions: Iterable[TopicPartition],
+        restarted: Collection[int] = (),
+        moved: Collection[TopicPartition] = (),
     ) -> list[StateWrite]:
         living = [number for number in self.brokers if number not in self.leaving]
         writes = []
@@ -271,6 +341,7 @@ class ControllerCore:
                     self.sender.epoch,
                     restarted=restarted,
                     unclean=self._unclean(partition.topic),
+                    moved=partition in moved,
                 )
             if state is not None:
                 writes.append(StateWrite(partition, state, None if stored is None else stored.version))

@@ -230,6 +230,22 @@ class ControllerStore:
             except (NodeExists, NoNode):
                 continue  # there, or the topic is gone, which the write will find
 
+    async def edit_topic(self, reign: Reign, name: str, edit: Callable[[TopicNode], TopicNode]) -> None:
+        """Change a topic's node, whoever else changes it meanwhile; nothing if it is gone."""
+        while True:
+            node = await self._zookeeper.get(paths.topic(name))
+            if node is None:
+                return
+            before = TopicNode.decode(node.data)
+            after = edit(before)
+            if after == before:
+                return
+            try:
+                await self._fenced(reign, [Set(paths.topic(name), after.encode(), node.version)])
+            except (BadVersion, NoNode):
+                continue
+            return
+
     async def remove_topic(self, reign: Reign, name: str) -> None:
         """Remove a topic's nodes, its settings and the request to delete it, all at once."""
         deletes = await self._usual_deletes(name)

@@ -33,21 +33,26 @@ def next_state(
     *,
     restarted: Collection[int] = (),
     unclean: bool = False,
+    moved: bool = False,
 ) -> PartitionState | None:
     """What the state must become with these brokers alive; None when it may stay.
 
     `restarted` are living brokers that were away in between: they keep what nobody else can take over, with a
-    new leader epoch.
+    new leader epoch. `moved` says that the replicas are other ones than before: a new term, so that all of
+    them hear of it.
     """
     steady = [replica for replica in living if replica not in restarted]
-    if state.leader in steady:
-        return _without_the_dead(state, steady, controller_epoch)
+    if state.leader in steady and state.leader in replicas:
+        kept = [replica for replica in steady if replica in replicas]
+        return _without_the_others(state, kept, controller_epoch, always=moved)
     leader = _elect(state, replicas, steady)
     if leader is None:
         leader = _elect(state, replicas, living)
     isr: tuple[int, ...]
     if leader is not None:
-        isr = tuple(member for member in state.isr if member in steady or member == leader)
+        isr = tuple(
+            member for member in state.isr if member == leader or (member in steady and member in replicas)
+        )
     else:
         leader = next((replica for replica in replicas if replica in living), None) if unclean else None
         isr = state.isr if leader is None else (leader,)
@@ -78,10 +83,10 @@ def _elect(state: PartitionState, replicas: Sequence[int], living: Collection[in
     return next((replica for replica in replicas if replica in living and replica in state.isr), None)
 
 
-def _without_the_dead(
-    state: PartitionState, living: Collection[int], controller_epoch: int
+def _without_the_others(
+    state: PartitionState, kept: Collection[int], controller_epoch: int, *, always: bool
 ) -> PartitionState | None:
-    isr = tuple(member for member in state.isr if member in living)
-    if isr == state.isr:
+    isr = tuple(member for member in state.isr if member in kept)
+    if isr == state.isr and not always:
         return None
     return PartitionState(state.leader, state.leader_epoch + 1, isr, controller_epoch)

@@ -120,6 +120,11 @@ class MetadataCache:
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
+    def rack_on(self, listener: str, broker_id: int) -> str | None:
+        """Where a living broker stands that has the listener; None if it has no rack or is away."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None or listener not in broker.endpoints else broker.rack
+
     def alive(self, listener: str) -> list[BrokerInfo]:
         """Living brokers that have the listener, by id."""
         return [

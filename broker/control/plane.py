@@ -15,7 +15,7 @@ from broker.clock import Clock
 from broker.config import BrokerConfig, Endpoint
 from broker.control import identity
 from broker.control.config_store import ConfigStore
-from broker.control.controller import Controller
+from broker.control.controller import Controller, Rebalancing
 from broker.control.controller_store import ControllerMoved, ControllerStore
 from broker.control.features import SUPPORTED, FeatureStore
 from broker.control.metadata_cache import MetadataCache
@@ -61,6 +61,7 @@ class ControlPlane:
             socket_timeout_s=config.controller_socket_timeout_ms / 1000,
             unclean=lambda topic: self.configs.effective(topic).unclean_leader_election_enable,
             security=security,
+            rebalancing=self._rebalancing,
         )
         self._clock = clock
         self._registration: Registration | None = None
@@ -102,6 +103,14 @@ class ControlPlane:
             raise
         zookeeper.on_session(_log_session)
         return plane
+
+    def _rebalancing(self) -> Rebalancing | None:
+        settings = self.configs.in_force
+        if not settings.auto_leader_rebalance_enable:
+            return None
+        return Rebalancing(
+            settings.leader_imbalance_check_interval_seconds, settings.leader_imbalance_per_broker_percentage
+        )
 
     async def load_settings(self, topics: Iterable[str]) -> None:
         """Read the settings of topics whose logs are about to be opened."""

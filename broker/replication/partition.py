@@ -130,6 +130,12 @@ class Partition:
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
         """Raise unless this broker leads, in the epoch that the client knows (-1: not said), KIP-320."""
+        self.check_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: leader is broker {self.leader}")
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Raise unless the client knows the same leader epoch as this replica (-1: it has not said)."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             if current_leader_epoch < self.leader_epoch:
                 raise KafkaError(
@@ -140,8 +146,6 @@ class Partition:
                 ErrorCode.UNKNOWN_LEADER_EPOCH,
                 f"{self}: epoch {current_leader_epoch}, here {self.leader_epoch}",
             )
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: leader is broker {self.leader}")
 
     # -- data
 

@@ -117,6 +117,19 @@ class ReplicaManager:
             hosted.check_leader(current_leader_epoch)
         return hosted
 
+    def readable(self, topic: str, partition: int, current_leader_epoch: int = -1) -> Partition:
+        """The partition, if consumers may read it here: its leader, or a follower that has one (KIP-392).
+
+        Raises KafkaError with the code for the client.
+        """
+        hosted = self._partitions.get((topic, partition))
+        if hosted is None:
+            raise self._not_here(topic, partition)
+        hosted.check_epoch(current_leader_epoch)
+        if hosted.leader < 0:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{hosted} has no leader")
+        return hosted
+
     def by_topic_id(self, topic_id: bytes) -> str | None:
         """The name of a topic of which this broker hosts partitions."""
         known = self._topics.get(topic_id)

@@ -77,10 +77,28 @@ class World:
 
     def isr_stored(self, write: StateWrite) -> None:
         """A leader's proposal was written to ZooKeeper."""
+        assert write.version is not None
         assert write.version == self.stored[write.partition].version
         self.stored[write.partition] = StoredState(write.state, write.version + 1)
         self.core.isr_written(write.partition, *self.stored[write.partition])
         self._send()
+
+    def in_sync(self, topic: str, index: int, *isr: int) -> None:
+        """The leader has had these stored as in sync."""
+        partition = TopicPartition(topic, index)
+        state, version = self.stored[partition]
+        self.isr_stored(StateWrite(partition, state._replace(isr=isr), version))
+
+    def led(self, topic: str, index: int, leader: int) -> None:
+        """Another replica has become the leader."""
+        partition = TopicPartition(topic, index)
+        state, version = self.stored[partition]
+        self._follow([StateWrite(partition, state._replace(leader=leader), version)])
+
+    def change(self, name: str, node: TopicNode) -> None:
+        """The topic's node was changed."""
+        self.topics[name] = node
+        self._follow(self.core.topics_are({name: node}))
 
     def state(self, topic: str, partition: int) -> PartitionState:
         return self.stored[TopicPartition(topic, partition)].state

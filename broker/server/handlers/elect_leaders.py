@@ -1,14 +1,19 @@
-"""ElectLeaders (key 43, KIP-183 and KIP-460): is an election needed, and if so, can it be had?
+"""ElectLeaders (key 43, KIP-183 and KIP-460): have the controller elect preferred leaders, or unclean ones.
 
-With one replica there is nothing to choose: a partition is led by its preferred replica or by nobody, and an
-offline replica can not be elected. Handing leadership from a replica in sync to the preferred one is the
-controller's work, which it does not offer yet; such a partition is answered PREFERRED_LEADER_NOT_AVAILABLE.
+What can be seen from here to need no election, or not to exist, is answered at once; the controller decides
+the rest, and any other broker says NOT_CONTROLLER. An answer comes when the election is stored; the client
+learns of the new leader by metadata.
 
 Null topics mean all partitions, and leave out those that need no election (`ReplicationControlManager`).
 """
 
 from __future__ import annotations
 
+from functools import partial
+
+from broker.control.controller_jobs import elect_leaders as elect_leaders_job
+from broker.control.controller_store import ControllerMoved
+from broker.control.elections import Election
 from broker.control.metadata_cache import MetadataCache, PartitionInfo
 from broker.server.context import RequestContext
 from broker.server.registry import handles
@@ -20,18 +25,12 @@ from protocol.messages.elect_leaders_response import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from protocol.types import TopicPartition
 
-PREFERRED, UNCLEAN = 0, 1
 _CODE_FROM = 1  # ElectLeaders v0 has no place for an error of the whole request
 
 
-@handles(
-    ElectLeadersRequest,
-    min=0,
-    max=2,
-    notes="answers only: the controller elects by itself",
-    max_items=NO_LIMIT,
-)
+@handles(ElectLeadersRequest, min=0, max=2, max_items=NO_LIMIT)
 async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     metadata, everything = context.broker.metadata, request.topic_partitions is None
     asked = request.topic_partitions
@@ -40,21 +39,46 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
             TopicPartitions(topic=name, partitions=sorted(topic.partitions))
             for name, topic in metadata.topics.items()
         ]
-    if request.election_type not in (PREFERRED, UNCLEAN):
-        return _refused(asked, context.api_version, f"there is no election type {request.election_type}")
-    results, turns = [], Turns()
+    if request.election_type not in (Election.PREFERRED, Election.UNCLEAN):
+        code, why = ErrorCode.INVALID_REQUEST, f"there is no election type {request.election_type}"
+        return _refused(asked, context.api_version, code, why)
+    results: list[ReplicaElectionResult] = []
+    turns = Turns()
+    wanted: dict[TopicPartition, PartitionResult] = {}
     async for topic in turns.of(asked):
-        elections = [
-            _election(metadata, topic.topic, index, request) async for index in turns.of(topic.partitions)
-        ]
+        elections = []
+        async for index in turns.of(topic.partitions):
+            result = _looked_at(metadata, topic.topic, index, request)
+            if result.error_code == ErrorCode.NONE:
+                wanted[TopicPartition(topic.topic, index)] = result
+            elections.append(result)
         if everything:
             elections = [each for each in elections if each.error_code != ErrorCode.ELECTION_NOT_NEEDED]
         results.append(ReplicaElectionResult(topic=topic.topic, partition_result=elections))
+    try:
+        await _elect(context, Election(request.election_type), wanted)
+    except ControllerMoved as error:
+        return _refused(asked, context.api_version, ErrorCode.NOT_CONTROLLER, str(error))
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _refused(asked: list[TopicPartitions], version: int, why: str) -> ElectLeadersResponse:
-    code = ErrorCode.INVALID_REQUEST
+async def _elect(
+    context: RequestContext, kind: Election, wanted: dict[TopicPartition, PartitionResult]
+) -> None:
+    """Have leaders elected and note what came of it. Raises ControllerMoved."""
+    if not wanted:
+        return
+    controller = context.broker.controller
+    if controller is None:
+        raise ControllerMoved("this broker is never the controller")
+    results = await controller.ask(partial(elect_leaders_job, kind=kind, partitions=list(wanted)))
+    for partition, error in results.items():
+        if error is not None:
+            wanted[partition].error_code = error.code
+            wanted[partition].error_message = error.message
+
+
+def _refused(asked: list[TopicPartitions], version: int, code: ErrorCode, why: str) -> ElectLeadersResponse:
     results = [
         ReplicaElectionResult(
             topic=topic.topic, partition_result=[_result(index, code, why) for index in topic.partitions]
@@ -65,9 +89,10 @@ def _refused(asked: list[TopicPartitions], version: int, why: str) -> ElectLeade
     return ElectLeadersResponse(error_code=whole, replica_election_results=results)
 
 
-def _election(
+def _looked_at(
     metadata: MetadataCache, topic: str, index: int, request: ElectLeadersRequest
 ) -> PartitionResult:
+    """No error where an election is to be held."""
     known = metadata.topic(topic)
     if known is None:
         return _result(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
@@ -78,20 +103,14 @@ def _election(
         return _result(
             index, ErrorCode.ELECTION_NOT_NEEDED, f"{topic}-{index} is led by {partition.leader} already"
         )
-    if request.election_type == PREFERRED:
-        return _result(
-            index,
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-            f"broker {partition.replicas[0]} can not take the leadership of {topic}-{index} now",
-        )
-    return _result(index, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {topic}-{index} is alive")
+    return _result(index, ErrorCode.NONE, None)
 
 
 def _settled(partition: PartitionInfo, election_type: int) -> bool:
-    if election_type == PREFERRED:
+    if election_type == Election.PREFERRED:
         return partition.leader == partition.replicas[0]
     return partition.leader >= 0
 
 
-def _result(index: int, code: ErrorCode, message: str) -> PartitionResult:
+def _result(index: int, code: ErrorCode, message: str | None) -> PartitionResult:
     return PartitionResult(partition_id=index, error_code=code, error_message=message)

@@ -9,6 +9,8 @@
   null for read_uncommitted and a list, possibly empty, for read_committed.
 - Leader epochs are checked from v9 (KIP-320); topic ids replace names from v13 (KIP-516); a wrong leader is
   corrected from v16 (KIP-951).
+- With `replica.selector.class` a leader sends consumers from v11 on to an in-sync replica in their rack
+  (KIP-392), and followers serve them up to the high watermark that they know.
 - Large answers go from the page cache to the socket without being read; what is not cached is brought there
   by a thread.
 """
@@ -24,6 +26,7 @@ from broker.log import CorruptLog, Log, LogError, LogSlice, NotCached, OffsetOut
 from broker.log.region import Located, locate
 from broker.replication import Partition
 from broker.replication.partition import Watcher
+from broker.replication.read_replica import RACK_AWARE, nearest
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.fetch_sessions import (
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from broker.server.app import Broker
 
 READ_COMMITTED = 1
+_FOLLOWERS_FROM = 11
 _LEADER_FROM = 12
 _ADDRESS_FROM = 16
 _NO_OFFSET = -1
@@ -134,7 +138,7 @@ def _job(request: FetchRequest, context: RequestContext) -> ClientFetch:
     """Raises KafkaError when the request's session is not what it thinks."""
     if replica_of(request) < 0:
         return ClientFetch(request, context)
-    from broker.server.handlers.follower_fetch import FollowerFetch  # builds on this module
+    from broker.server.handlers.follower_fetch import FollowerFetch  # it builds on this module
 
     return FollowerFetch(request, context)
 
@@ -149,7 +153,7 @@ class ClientFetch:
 
     __slots__ = (
         "_broker", "_committed", "_deadline", "_epoch", "_failed", "_full", "_leaders", "_listener",
-        "_max_bytes", "_min_bytes", "_privileged", "_session", "_size", "_version", "_wanted", "found",
+        "_max_bytes", "_min_bytes", "_privileged", "_rack", "_session", "_size", "_version", "_wanted", "found",
         "nodes",
     )  # fmt: skip
 
@@ -160,6 +164,9 @@ class ClientFetch:
         self._version = context.api_version
         self._listener = context.connection.listener
         self._committed = request.isolation_level == READ_COMMITTED
+        # Other brokers do not say where they are, nor do clients of a cluster where all read from leaders.
+        near = broker.config.replica_selector_class == RACK_AWARE
+        self._rack = request.rack_id if near and replica_of(request) < 0 else ""
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._deadline = context.received_at + request.max_wait_ms / 1000
@@ -267,7 +274,7 @@ class ClientFetch:
     def _is_idle(self, wanted: Wanted) -> bool:
         """Whether there is nothing to tell about a partition of a session; most are so most of the time."""
         partition, asked = wanted.partition, wanted.asked
-        if partition is None or not partition.is_leader:
+        if partition is None or not self._may_read(partition):
             return False
         log = partition.log
         limit = log.last_stable_offset if self._committed else log.high_watermark
@@ -290,10 +297,13 @@ class ClientFetch:
                 name = self._broker.metadata.topic_name(wanted.topic_id) or ""
                 if not name:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            partition = self._broker.replicas.leader(name, index, wanted.asked.current_leader_epoch)
+            partition = self._find(name, index, wanted.asked.current_leader_epoch)
             if self._version >= IDS_FROM and partition.topic_id != wanted.topic_id:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
             wanted.partition = partition
+            nearer = self._nearer(partition, wanted.asked.fetch_offset)
+            if nearer is not None:
+                return self._elsewhere(partition, wanted, nearer)
             return (yield from self._read(partition, wanted))
         except KafkaError as error:
             return self._refusal(name, index, error.code)
@@ -329,6 +339,41 @@ class ClientFetch:
             if self._committed and (found.size or offset >= limit or not max_bytes)
             else None,
             records=found.segments,  # type: ignore[arg-type]  # the edge sends regions from their files
+        )
+
+    # -- replicas nearby (KIP-392)
+
+    def _find(self, topic: str, index: int, current_leader_epoch: int) -> Partition:
+        if self._version < _FOLLOWERS_FROM:
+            return self._broker.replicas.leader(topic, index, current_leader_epoch)
+        return self._broker.replicas.readable(topic, index, current_leader_epoch)
+
+    def _may_read(self, partition: Partition) -> bool:
+        return partition.is_leader or (self._version >= _FOLLOWERS_FROM and partition.leader >= 0)
+
+    def _nearer(self, partition: Partition, offset: int) -> int | None:
+        """A replica in the client's rack that it should rather read from."""
+        if not self._rack or not partition.is_leader:
+            return None
+        metadata, in_sync = self._broker.metadata, partition.in_sync
+        members = [in_sync.followers[each] for each in in_sync.members if each in in_sync.followers]
+        chosen = nearest(
+            self._rack, offset, partition.leader, members, partial(metadata.rack_on, self._listener)
+        )
+        return None if chosen == partition.leader else chosen
+
+    def _elsewhere(self, partition: Partition, wanted: Wanted, replica: int) -> PartitionData:
+        """No records, only where to read from now on; answered at once."""
+        self._failed = True
+        log = partition.log
+        return PartitionData(
+            partition_index=wanted.asked.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.start_offset,
+            aborted_transactions=[] if self._committed else None,
+            preferred_read_replica=replica,
+            records=b"",
         )
 
     # -- refusals
@@ -429,6 +474,6 @@ class ClientFetch:
     def _moved(self) -> bool:
         """Whether something changed between the pass and the start of watching."""
         return any(
-            not partition.is_leader or limit != self._limit(partition.log)
+            not self._may_read(partition) or limit != self._limit(partition.log)
             for partition, limit, _ in self._leaders
         )

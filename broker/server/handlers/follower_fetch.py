@@ -39,6 +39,12 @@ class FollowerFetch(ClientFetch):
     def _limit(self, log: Log) -> int:
         return log.end_offset
 
+    def _find(self, topic: str, index: int, current_leader_epoch: int) -> Partition:
+        return self._broker.replicas.leader(topic, index, current_leader_epoch)
+
+    def _may_read(self, partition: Partition) -> bool:
+        return partition.is_leader
+
     def _watch(self, partition: Partition, watcher: Watcher) -> None:
         partition.watch_end(watcher)
 
