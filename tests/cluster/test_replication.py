@@ -1,14 +1,21 @@
 """Three real brokers and replicated topics: copies, high watermarks, in-sync replicas, and killed leaders."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from protocol.client import Connection
+from protocol.messages.alter_partition_reassignments_request import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.waiting import wait_until
 
@@ -151,3 +158,43 @@ def test_a_killed_leader_loses_nothing_that_was_acknowledged(three: Cluster) -> 
     numbers = [int(value) for value in found]
     assert numbers == sorted(set(numbers)), "duplicates or another order"
     assert set(acknowledged) <= set(found)
+
+
+def test_replicas_move_and_leaders_come_home(three: Cluster) -> None:
+    """By the protocol's own requests, from Java's names for them: KIP-455 and KIP-460."""
+    client = admin(three)
+    new = NewTopic("m", 1, replica_assignment=[[1, 2]])
+    for future in client.create_topics([new]).values():
+        future.result(30)
+    wait_until(lambda: isr(three, "m")[1] == [1, 2], "both in sync")
+    values = produce(three, "m", 500, "a")
+    asyncio.run(reassign(three, "m", [3, 2]))
+    wait_until(lambda: isr(three, "m") == (3, [2, 3]) and not hosts(three, 1, "m"), "the move is done")
+    assert consume(three, "m", 500) == values
+    produce(three, "m", 10, "b")
+    three.brokers[3].stop()
+    wait_until(lambda: isr(three, "m") == (2, [2]), "broker 2 takes over")
+    three.brokers[3].start()
+    wait_until(lambda: isr(three, "m") == (2, [2, 3]), "broker 3 is back")
+    client = admin(three)
+    elect = client.elect_leaders(ElectionType.PREFERRED, [TopicPartition("m", 0)])
+    assert elect.result(30) == {TopicPartition("m", 0): None}
+    wait_until(lambda: isr(three, "m")[0] == 3, "broker 3 leads again")
+    assert len(consume(three, "m", 510)) == 510
+
+
+def hosts(cluster: Cluster, number: int, topic: str) -> bool:
+    return (cluster.brokers[number].directory / "data" / "log" / f"{topic}-0").exists()
+
+
+async def reassign(cluster: Cluster, topic: str, target: list[int]) -> None:
+    partitions = [ReassignablePartition(partition_index=0, replicas=target)]
+    topics = [ReassignableTopic(name=topic, partitions=partitions)]
+    request = AlterPartitionReassignmentsRequest(topics=topics)
+    controller = admin(cluster).list_topics(timeout=10).controller_id
+    connection = await Connection.open("127.0.0.1", cluster.brokers[controller].port)
+    try:
+        response = await connection.send(request)
+    finally:
+        await connection.close()
+    assert (response.error_code, response.responses[0].partitions[0].error_code) == (0, 0)
