@@ -8,7 +8,7 @@ Must not know where values come from.
 from dataclasses import dataclass
 
 from broker.config.definition import setting
-from broker.config.kinds import Kind, at_least, between
+from broker.config.kinds import Kind, at_least, between, one_of
 
 _MAX_INT = 2**31 - 1
 
@@ -89,7 +89,14 @@ class ReplicationSettings:
         "replica.socket.timeout.ms", Kind.INT, 30_000, "Longest wait of a follower for its leader's answer."
     )
     replica_selector_class: str | None = setting(
-        "replica.selector.class", Kind.STRING, None, "How the replica that a consumer reads from is chosen."
+        "replica.selector.class",
+        Kind.STRING,
+        None,
+        "How the replica that a consumer reads from is chosen: Kafka's RackAwareReplicaSelector, or leaders.",
+        one_of(
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            "org.apache.kafka.common.replica.LeaderSelector",
+        ),
     )
     controller_socket_timeout_ms: int = setting(
         "controller.socket.timeout.ms", Kind.INT, 30_000, "Longest wait of the controller for a broker."

@@ -234,6 +234,8 @@ class LeaderFetcher:
                 await self._pause(self._settings.backoff_s)
 
     async def _round(self) -> None:
+        if self._connection is not None and self._connection.retired:
+            await self._disconnect()
         if self._connection is None:
             self._connection = await self._connect(self.leader)
             self._session.reset()

@@ -1,6 +1,7 @@
 """Three real brokers and replicated topics: copies, high watermarks, in-sync replicas, and killed leaders."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -198,3 +199,56 @@ async def reassign(cluster: Cluster, topic: str, target: list[int]) -> None:
     finally:
         await connection.close()
     assert (response.error_code, response.responses[0].partitions[0].error_code) == (0, 0)
+
+
+def test_consumers_read_from_the_replica_in_their_rack(cluster: Make) -> None:
+    """By librdkafka's own count of fetches for each broker (KIP-392)."""
+    made = cluster(0)
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    for number in (1, 2, 3):
+        made.add(number, rack=f"r{number}", settings={**QUICK, "replica.selector.class": selector})
+    made.start()
+    client = admin(made)
+    new = NewTopic("near", 1, replica_assignment=[[1, 2, 3]])
+    for future in client.create_topics([new]).values():
+        future.result(30)
+    wait_until(lambda: isr(made, "near") == (1, [1, 2, 3]), "all in sync")
+    values = produce(made, "near", 300, "a")
+    found, read_from = read_in(made, "near", "r3", 300)
+    assert found == values
+    assert read_from == {3}
+    made.brokers[3].kill()
+    values += produce(made, "near", 300, "b")
+    found, read_from = read_in(made, "near", "r3", 600)
+    assert found == values
+    assert 3 not in read_from
+
+
+def read_in(cluster: Cluster, topic: str, rack: str, count: int) -> tuple[list[bytes], set[int]]:
+    """What a consumer in a rack reads, and from which brokers it got records."""
+    read_from: set[int] = set()
+
+    def statistics(text: str) -> None:
+        for broker in json.loads(text)["brokers"].values():
+            if broker["nodeid"] > 0 and broker["rxbytes"] > 0 and broker["toppars"]:
+                read_from.add(broker["nodeid"])
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "g",
+            "client.rack": rack,
+            "statistics.interval.ms": 100,
+            "stats_cb": statistics,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    deadline = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < deadline:
+        messages = consumer.consume(500, 0.5)
+        found += [bytes(each.value() or b"") for each in messages if each.error() is None]
+    read_from.clear()
+    consumer.consume(1, 1.0)  # the statistics of a steady state
+    consumer.close()
+    return found, read_from

@@ -153,8 +153,8 @@ class ClientFetch:
 
     __slots__ = (
         "_broker", "_committed", "_deadline", "_epoch", "_failed", "_full", "_leaders", "_listener",
-        "_max_bytes", "_min_bytes", "_privileged", "_rack", "_session", "_size", "_version", "_wanted", "found",
-        "nodes",
+        "_max_bytes", "_min_bytes", "_privileged", "_rack", "_session", "_size", "_version", "_wanted",
+        "found", "nodes",
     )  # fmt: skip
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
