@@ -167,7 +167,7 @@ async def test_an_error_that_goes_away_and_a_topic_made_anew_are_told(node: Serv
         return [part.error_code for topic in found.responses for part in topic.partitions]
 
     assert await told() == []
-    node.topics.lead("t", topic_id, range(1), 2, leader_epoch=1)
+    node.topics.lead("t", topic_id, range(1), -1, leader_epoch=1)
     assert await told() == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert await told() == [ErrorCode.NOT_LEADER_OR_FOLLOWER], "an error is told each time"
     node.topics.lead("t", topic_id, range(1), 1, leader_epoch=2)
