@@ -69,6 +69,8 @@ class BrokerNode:
                 str(name): (int(levels["min_version"]), int(levels["max_version"]))
                 for name, levels in (value.get("features") or {}).items()
             }
+            if not endpoints:
+                raise ValueError("no endpoints")
             return cls(endpoints, value.get("rack"), int(value.get("timestamp", 0)), features)
         except (KeyError, TypeError, ValueError) as error:
             raise NodeFormatError(f"broker: {error!r} in {data[:200]!r}") from error

@@ -8,8 +8,8 @@ Must not know requests. (Kafka: `ZkAdminManager`, `AutoTopicCreationManager`.)
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from broker.config import BrokerConfig, TopicConfig
 from broker.control import paths
@@ -18,6 +18,7 @@ from broker.control.config_store import ConfigStore
 from broker.control.internal_topics import internal_topic
 from broker.control.metadata_cache import MetadataCache
 from broker.control.nodes import TopicNode, encode_config
+from broker.control.over_sessions import over_sessions
 from broker.control.topic_plan import (
     DEFAULT,
     Assignment,
@@ -34,6 +35,8 @@ from broker.control.zookeeper_types import BadVersion, Create, NodeExists, NoNod
 from broker.log import LogConfig
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import new_topic_id
+
+T = TypeVar("T")
 
 DEFAULT_WAIT_S = 10.0
 _AUTO_CREATE_WAIT_S = 2.0
@@ -86,7 +89,8 @@ class TopicAdmin:
         self, topic: str, edit: Callable[[dict[str, str]], dict[str, str]], *, validate_only: bool = False
     ) -> None:
         """Replace a topic's own settings by `edit(current)`, once that is found right. Raises KafkaError."""
-        if not await self._zookeeper.exists(paths.topic(topic)):
+        what = f"settings of topic {topic!r}"
+        if not await self._over(lambda: self._zookeeper.exists(paths.topic(topic)), what):
             raise _unknown(topic)
 
         def checked(current: dict[str, str]) -> dict[str, str]:
@@ -95,9 +99,9 @@ class TopicAdmin:
             return wanted
 
         if validate_only:
-            checked(dict(await self.configs.load(topic)))
+            checked(dict(await self._over(lambda: self.configs.load(topic), what)))
         else:
-            await self.configs.change(topic, checked)
+            await self._over(lambda: self.configs.change(topic, checked), what)
 
     # -- creating
 
@@ -154,19 +158,20 @@ class TopicAdmin:
             await self._metadata.wait_until(lambda: self._has_leaders(wanted.name, 1), wait_s)
 
     async def _create(self, wanted: Wanted, validate_only: bool, wait_s: float) -> Created:
-        existing = await self._zookeeper.children(paths.TOPICS)
+        what = f"topic {wanted.name!r}"
+        existing = await self._over(lambda: self._zookeeper.children(paths.TOPICS), what)
         check_name(wanted.name, existing)
         check_configs(wanted.name, self._config, wanted.configs)
         created = Created(new_topic_id(), plan_assignment(wanted, self._config, self._alive()))
         if validate_only:
             return created
-        await self._write(wanted, created)
+        await self._over(lambda: self._write(wanted, created), what)
         count = len(created.assignment)
         ready = await self._metadata.wait_until(lambda: self._has_leaders(wanted.name, count), wait_s)
         return created._replace(ready=ready)
 
     async def _write(self, wanted: Wanted, created: Created) -> None:
-        """Topic and settings, both or none."""
+        """Topic and settings, both or none; done already by an attempt whose answer was lost is done."""
         settings = encode_config(wanted.configs)
         node = TopicNode(created.topic_id, created.assignment)
         create: list[Operation] = [Create(paths.topic(wanted.name), node.encode())]
@@ -182,10 +187,13 @@ class TopicAdmin:
                 await self._zookeeper.transaction([*create, write])
                 return
             except (NodeExists, BadVersion, NoNode) as error:
-                if error.path != config_path:
-                    raise KafkaError(
-                        ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wanted.name!r} already exists"
-                    ) from None
+                if error.path == config_path:
+                    continue
+                if await self._is_topic(wanted.name, created.topic_id):
+                    return
+                raise KafkaError(
+                    ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {wanted.name!r} already exists"
+                ) from None
 
     # -- growing and deleting
 
@@ -199,20 +207,28 @@ class TopicAdmin:
         wait_s: float = DEFAULT_WAIT_S,
     ) -> bool:
         """Grow a topic to `count` partitions; whether they have leaders yet. Raises KafkaError."""
-        while True:
-            stored = await self._zookeeper.get(paths.topic(name))
-            if stored is None or await self._zookeeper.exists(paths.delete_topic(name)):
-                raise _unknown(name)
-            node = TopicNode.decode(stored.data)
-            added = plan_growth(name, node.assignment, count, assignment, self._alive())
-            if validate_only:
-                return True
-            grown = dataclasses.replace(node, assignment={**node.assignment, **added})
-            try:
-                await self._zookeeper.set(paths.topic(name), grown.encode(), stored.version)
-            except BadVersion:
-                continue
-            break
+        written: list[Assignment] = []
+
+        async def grow() -> None:
+            while True:
+                stored = await self._zookeeper.get(paths.topic(name))
+                if stored is None or await self._zookeeper.exists(paths.delete_topic(name)):
+                    raise _unknown(name)
+                node = TopicNode.decode(stored.data)
+                if node.assignment in written:
+                    return  # an attempt whose answer was lost had worked
+                added = plan_growth(name, node.assignment, count, assignment, self._alive())
+                if validate_only:
+                    return
+                grown = dataclasses.replace(node, assignment={**node.assignment, **added})
+                written.append(grown.assignment)
+                with contextlib.suppress(BadVersion):  # somebody else wrote it: look again
+                    await self._zookeeper.set(paths.topic(name), grown.encode(), stored.version)
+                    return
+
+        await self._over(grow, f"partitions of topic {name!r}")
+        if validate_only:
+            return True
         return await self._metadata.wait_until(lambda: self._has_leaders(name, count), wait_s)
 
     async def delete_topic(self, name: str, *, wait_s: float = DEFAULT_WAIT_S) -> bool:
@@ -222,16 +238,25 @@ class TopicAdmin:
                 ErrorCode.TOPIC_DELETION_DISABLED, f"topic {name!r}: delete.topic.enable is false"
             )
         refuse_internal(name)
-        stored = await self._zookeeper.get(paths.topic(name))
-        if stored is None:
-            raise _unknown(name)
-        topic_id = TopicNode.decode(stored.data).topic_id
-        with contextlib.suppress(NodeExists):  # asked for before, and under way
-            await self._zookeeper.create(paths.delete_topic(name))
+        what = f"deletion of topic {name!r}"
+        asked: list[bytes] = []
+
+        async def ask() -> bytes:
+            stored = await self._zookeeper.get(paths.topic(name))
+            if stored is None and not asked:
+                raise _unknown(name)
+            if stored is not None and not asked:
+                asked.append(TopicNode.decode(stored.data).topic_id)
+            if stored is not None and TopicNode.decode(stored.data).topic_id == asked[0]:
+                with contextlib.suppress(NodeExists):  # asked for before, and under way
+                    await self._zookeeper.create(paths.delete_topic(name))
+            return asked[0]
+
+        topic_id = await self._over(ask, what)
         try:
             async with asyncio.timeout(wait_s):
                 await self._metadata.wait_until(lambda: self._metadata.topic_id(name) != topic_id, wait_s)
-                await self._gone(paths.delete_topic(name))
+                await self._over(lambda: self._gone(paths.delete_topic(name)), what, wait_s)
         except TimeoutError:
             return False
         return True
@@ -247,6 +272,13 @@ class TopicAdmin:
             changed.clear()
 
     # -- plumbing
+
+    async def _over(self, attempt: Callable[[], Awaitable[T]], what: str, wait_s: float = 0.0) -> T:
+        return await over_sessions(self._zookeeper, attempt, max(wait_s, DEFAULT_WAIT_S), what)
+
+    async def _is_topic(self, name: str, topic_id: bytes) -> bool:
+        stored = await self._zookeeper.get(paths.topic(name))
+        return stored is not None and TopicNode.decode(stored.data).topic_id == topic_id
 
     def _alive(self) -> list[Candidate]:
         return [Candidate(info.broker_id, info.rack) for info in self._metadata.brokers.values()]

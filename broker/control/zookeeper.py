@@ -10,21 +10,25 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
-from kazoo.retry import KazooRetry
 
+from broker.control.kazoo_calls import (
+    ERRORS,
+    Waker,
+    Watch,
+    add,
+    node_of,
+    open_client,
+    settle,
+    translated,
+)
 from broker.control.multi_read import MultiRead
 from broker.control.zookeeper_types import (
     BadVersion,
-    Check,
-    Create,
-    Delete,
     Node,
     NodeExists,
     NoNode,
@@ -32,8 +36,6 @@ from broker.control.zookeeper_types import (
     Operation,
     SessionEvent,
     SessionExpired,
-    Set,
-    ZooKeeperError,
     ZooKeeperUnavailable,
 )
 
@@ -42,18 +44,7 @@ _RETRY_PAUSE_S = 0.1
 _IN_ONE_REQUEST = 200
 """Nodes read with one request: some hundred bytes each, and `jute.maxbuffer` is a megabyte."""
 
-_ERRORS: dict[type[Exception], type[ZooKeeperError]] = {
-    kazoo_errors.NodeExistsError: NodeExists,
-    kazoo_errors.NoNodeError: NoNode,
-    kazoo_errors.BadVersionError: BadVersion,
-    kazoo_errors.NotEmptyError: NotEmpty,
-    kazoo_errors.SessionExpiredError: SessionExpired,
-    kazoo_errors.ConnectionClosedError: SessionExpired,
-}
 _LOST = (kazoo_errors.ConnectionLoss, kazoo_errors.OperationTimeoutError)
-
-
-Watch = Callable[[], None]
 
 
 class ZooKeeper:
@@ -74,7 +65,7 @@ class ZooKeeper:
     async def connect(cls, address: str, *, session_timeout_ms: int, wait_ms: int) -> Self:
         """Open a session, and make the chroot if it is missing. Raises ZooKeeperUnavailable."""
         hosts, slash, chroot = address.partition("/")
-        client = _client(hosts, session_timeout_ms)
+        client = open_client(hosts, session_timeout_ms)
         zookeeper = cls(client, asyncio.get_running_loop(), address)
         try:
             await asyncio.to_thread(client.start, wait_ms / 1000)
@@ -90,7 +81,7 @@ class ZooKeeper:
     @staticmethod
     async def end_session(address: str, session_id: int, password: bytes) -> None:
         """End a session of an earlier process, so that its ephemeral nodes go at once; best effort."""
-        client = _client(address.partition("/")[0], 2000, (session_id, password))
+        client = open_client(address.partition("/")[0], 2000, (session_id, password))
         with contextlib.suppress(KazooTimeoutError):
             await asyncio.to_thread(client.start, 2.0)
         await asyncio.to_thread(client.stop)
@@ -118,6 +109,10 @@ class ZooKeeper:
     @property
     def connected(self) -> bool:
         return self._connected.is_set()
+
+    async def wait_connected(self) -> None:
+        """Until there is a session that is connected."""
+        await self._connected.wait()
 
     def on_session(self, callback: Callable[[SessionEvent], None]) -> None:
         """`callback(event)` runs in the event loop."""
@@ -157,7 +152,7 @@ class ZooKeeper:
             data, stat = await self._retried(path, lambda: self._client.get_async(path, self._wrap(watch)))
         except NoNode:
             return None
-        return _node(data, stat)
+        return node_of(data, stat)
 
     async def get_many(self, wanted: Sequence[str]) -> list[Node | None]:
         """Nodes in the order of `wanted`, with one request for many; servers before 3.6 get one for each."""
@@ -185,9 +180,9 @@ class ZooKeeper:
             if isinstance(answer, kazoo_errors.NoNodeError):
                 nodes.append(None)
             elif isinstance(answer, Exception):
-                raise _translated(path, answer)
+                raise translated(path, answer)
             else:
-                nodes.append(_node(*answer))
+                nodes.append(node_of(*answer))
         return nodes
 
     async def exists(self, path: str, watch: Watch | None = None) -> bool:
@@ -206,7 +201,7 @@ class ZooKeeper:
         return [str(name) for name in names]
 
     def _wrap(self, watch: Watch | None) -> Callable[[object], None] | None:
-        return None if watch is None else _Waker(self._to_loop, watch)
+        return None if watch is None else Waker(self._to_loop, watch)
 
     # -- writing
 
@@ -306,7 +301,7 @@ class ZooKeeper:
         """
         request = self._client.transaction()
         for operation in operations:
-            _add(request, operation)
+            add(request, operation)
         path = operations[-1].path
         try:
             results = await self._once(path, request.commit_async)
@@ -316,7 +311,7 @@ class ZooKeeper:
             if isinstance(result, kazoo_errors.RolledBackError):
                 continue
             if isinstance(result, Exception):
-                raise _translated(operation.path, result)
+                raise translated(operation.path, result)
         return list(results)
 
     # -- plumbing
@@ -345,64 +340,10 @@ class ZooKeeper:
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def finished(result: Any) -> None:
-            self._to_loop(_settle, future, result)
+            self._to_loop(settle, future, result)
 
         start().rawlink(finished)
         try:
             return await future
-        except tuple(_ERRORS) as error:
-            raise _translated(path, error) from None
-
-
-def _client(hosts: str, session_timeout_ms: int, session: tuple[int, bytes] | None = None) -> Any:
-    quiet = logging.getLogger("isthmus.broker.kazoo")
-    quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
-    forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
-    return KazooClient(
-        hosts=",".join(host.strip() for host in hosts.split(",")),
-        timeout=session_timeout_ms / 1000,
-        client_id=session,
-        connection_retry=forever,
-        logger=quiet,
-    )
-
-
-@dataclass(frozen=True)
-class _Waker:
-    """What kazoo calls for a watch. Equal ones are kept once: setting a watch again does not pile up."""
-
-    to_loop: Callable[..., None]
-    watch: Watch
-
-    def __call__(self, event: object) -> None:
-        self.to_loop(self.watch)
-
-
-def _node(data: bytes | None, stat: Any) -> Node:
-    return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.ctime)
-
-
-def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
-    if future.cancelled():
-        return
-    if result.exception is not None:
-        future.set_exception(result.exception)
-    else:
-        future.set_result(result.value)
-
-
-def _add(request: Any, operation: Operation) -> None:
-    match operation:
-        case Create(path, data, ephemeral):
-            request.create(path, data, ephemeral=ephemeral)
-        case Set(path, data, version):
-            request.set_data(path, data, version)
-        case Delete(path, version):
-            request.delete(path, version)
-        case Check(path, version):
-            request.check(path, version)
-
-
-def _translated(path: str, error: Exception) -> ZooKeeperError:
-    kind = _ERRORS.get(type(error), ZooKeeperError)
-    return kind(f"{path}: {type(error).__name__}", path)
+        except tuple(ERRORS) as error:
+            raise translated(path, error) from None

@@ -2,9 +2,9 @@
 
 Owns the rules of what ends a connection. A frame that does not decode, an unknown key or version (except
 ApiVersions, KIP-511) and an acks=0 request that failed close the connection, as Kafka does. A handler's
-unexpected exception is answered with UNKNOWN_SERVER_ERROR in the request's own layout, where that has a place
-for it. Large requests are decoded and encoded in a thread, and only handlers that work in turns may be asked
-for more than `turns.MAX_ITEMS` things at once (I11).
+unexpected exception is answered with UNKNOWN_SERVER_ERROR (REQUEST_TIMED_OUT where ZooKeeper was lost) in the
+request's own layout, where that has a place for it. Large requests are decoded and encoded in a thread, and
+only handlers that work in turns may be asked for more than `turns.MAX_ITEMS` things at once (I11).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from broker.control.zookeeper_types import ZooKeeperError
 from broker.server.context import ConnectionInfo, RequestContext
 from broker.server.edge import CloseConnectionError, Pending, Segments
 from broker.server.error_answers import error_answer
@@ -124,11 +125,17 @@ class Dispatcher:
         if isinstance(request, PlainProduce):
             request = request.to_request()
         with contextlib.suppress(EncodeError):
-            answer = error_answer(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            answer = error_answer(request, version, _code_of(error))
             if answer is not None and getattr(request, "acks", None) != 0:
                 encode(answer, version)  # a shape that cannot be sent must not be tried later
                 return answer
         raise CloseConnectionError(f"{entry.name} v{version} failed inside the broker: {error!r}") from error
+
+
+def _code_of(error: Exception) -> ErrorCode:
+    """A ZooKeeper session that was lost on the way leaves open what was done: clients may try again."""
+    lost = isinstance(error, ZooKeeperError)
+    return ErrorCode.REQUEST_TIMED_OUT if lost else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def _decode(entry: Entry, version: int, frame: memoryview | bytes, position: int) -> Any:

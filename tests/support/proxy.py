@@ -12,6 +12,7 @@ class LossyProxy:
         self._marker: bytes | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.StreamWriter] = set()
         self._cut = False
         self._cut_after: tuple[int, bytes] | None = None
         self._taken = 0
@@ -38,8 +39,8 @@ class LossyProxy:
     def cut(self) -> None:
         """The network to the target is gone: all connections end, new ones are ended at once."""
         self._cut = True
-        for task in list(self._tasks):
-            task.cancel()
+        for end in self._ends:
+            end.transport.abort()
 
     def cut_at(self, count: int, marker: bytes) -> None:
         """Cuts when the marker passes for the n-th time from now on."""
@@ -61,14 +62,16 @@ class LossyProxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        ends = [writer]
+        ends = {writer}
+        self._ends |= ends
         answers: asyncio.Task[None] | None = None
         losing = asyncio.Event()
         try:
+            there, back = await asyncio.open_connection(*self._target)
+            ends.add(back)
+            self._ends |= ends
             if self._cut:
                 return
-            there, back = await asyncio.open_connection(*self._target)
-            ends.append(back)
             answers = asyncio.create_task(self._answers(there, writer, losing))
             while data := await reader.read(65536):
                 if self._marker is not None and self._marker in data:
@@ -80,6 +83,7 @@ class LossyProxy:
         except OSError:
             pass
         finally:
+            self._ends -= ends
             for each in ends:
                 each.transport.abort()
             if answers is not None:

@@ -96,3 +96,9 @@ def test_small_nodes_come_back():
 def test_damaged_nodes_are_one_kind_of_error(decode, data):
     with pytest.raises(nodes.NodeFormatError):
         decode(data)
+
+
+def test_a_registration_without_endpoints_is_none() -> None:
+    """It made every reign of every controller fail: there is nowhere to send orders to."""
+    with pytest.raises(nodes.NodeFormatError, match="no endpoints"):
+        nodes.BrokerNode.decode(b'{"version":5,"endpoints":[],"host":null,"port":-1,"timestamp":"0"}')

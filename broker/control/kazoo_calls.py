@@ -1,0 +1,94 @@
+"""What kazoo takes and gives, in our words: its client, results, watches, operations, errors.
+
+Must not know Kafka's paths, nor when a command is worth trying again (`zookeeper`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+
+from broker.control.zookeeper_types import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    SessionExpired,
+    Set,
+    ZooKeeperError,
+)
+
+Watch = Callable[[], None]
+
+ERRORS: dict[type[Exception], type[ZooKeeperError]] = {
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+    kazoo_errors.SessionExpiredError: SessionExpired,
+    kazoo_errors.ConnectionClosedError: SessionExpired,
+}
+
+
+def open_client(hosts: str, session_timeout_ms: int, session: tuple[int, bytes] | None = None) -> Any:
+    quiet = logging.getLogger("isthmus.broker.kazoo")
+    quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
+    forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
+    return KazooClient(
+        hosts=",".join(host.strip() for host in hosts.split(",")),
+        timeout=session_timeout_ms / 1000,
+        client_id=session,
+        connection_retry=forever,
+        logger=quiet,
+    )
+
+
+@dataclass(frozen=True)
+class Waker:
+    """What kazoo calls for a watch. Equal ones are kept once: setting a watch again does not pile up."""
+
+    to_loop: Callable[..., None]
+    watch: Watch
+
+    def __call__(self, event: object) -> None:
+        self.to_loop(self.watch)
+
+
+def node_of(data: bytes | None, stat: Any) -> Node:
+    return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.ctime)
+
+
+def settle(future: "asyncio.Future[Any]", result: Any) -> None:
+    if future.cancelled():
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)
+
+
+def add(request: Any, operation: Operation) -> None:
+    match operation:
+        case Create(path, data, ephemeral):
+            request.create(path, data, ephemeral=ephemeral)
+        case Set(path, data, version):
+            request.set_data(path, data, version)
+        case Delete(path, version):
+            request.delete(path, version)
+        case Check(path, version):
+            request.check(path, version)
+
+
+def translated(path: str, error: Exception) -> ZooKeeperError:
+    kind = ERRORS.get(type(error), ZooKeeperError)
+    return kind(f"{path}: {type(error).__name__}", path)
