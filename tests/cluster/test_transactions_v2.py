@@ -15,6 +15,8 @@ from protocol.client.topic_calls import NewTopic
 from protocol.codec import decode
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions_request import ApiVersionsRequest
+from protocol.messages.describe_groups_request import DescribeGroupsRequest
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
 from protocol.messages.list_offsets_request import (
@@ -22,6 +24,7 @@ from protocol.messages.list_offsets_request import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from protocol.messages.list_transactions_request import ListTransactionsRequest
 from protocol.messages.offset_fetch_request import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -389,6 +392,86 @@ async def test_one_transactional_batch_without_an_id_refuses_the_whole_request(
         assert found == [(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)] * 2
         for name in topics:
             assert (await raw_fetch(connection, name, 12, "read_uncommitted")).high_watermark == 0
+    finally:
+        await connection.close()
+
+
+async def test_readers_wait_for_what_a_marker_makes_readable(side: Side) -> None:
+    """`fetch.min.bytes` counts what read_committed readers can read from now on, not the marker alone."""
+    await create(side, "waiting")
+    async with raw_producer(side, "waiting") as made:
+        await made.begin()
+        assert await made.produce("waiting", "a" * 5000, 0) is NONE
+        connection = await side.connect()
+        try:
+            partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+            request = FetchRequest(
+                max_wait_ms=120_000,
+                min_bytes=4000,
+                max_bytes=1 << 20,
+                isolation_level=1,
+                topics=[FetchTopic(topic="waiting", partitions=[partition])],
+            )
+            waiting = asyncio.create_task(connection.send(request, 12, timeout_s=130))
+            await connection_is_busy(side, "waiting")
+            assert not waiting.done()
+            assert (await made.end(True)).code is NONE
+            async with asyncio.timeout(BOUND_S):
+                answer = await waiting
+            assert answer.responses[0].partitions[0].last_stable_offset == 2
+        finally:
+            await connection.close()
+
+
+async def test_transactions_are_listed_by_a_pattern(side: Side) -> None:
+    """KIP-1152: it has to fit the whole id."""
+    connection = await side.connect()
+    try:
+        for name in ("listed-1", "listed-22", "other-listed-3"):
+            await RawProducer(connection, name).begin()
+
+        async def listed(pattern: str | None) -> tuple[int, list[str]]:
+            request = ListTransactionsRequest(transactional_id_pattern=pattern)
+            answer = await connection.send(request, 2)
+            return answer.error_code, sorted(each.transactional_id for each in answer.transaction_states)
+
+        assert await listed("listed-[0-9]+") == (0, ["listed-1", "listed-22"])
+        assert await listed("listed") == (0, [])
+        assert await listed(".*listed-[13]") == (0, ["listed-1", "other-listed-3"])
+        for everything in (None, ""):
+            assert len((await listed(everything))[1]) >= 3
+        assert await listed("(") == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
+    finally:
+        await connection.close()
+
+
+async def test_an_unknown_group_is_described_as_not_found_from_version_6_on(side: Side) -> None:
+    connection = await side.connect()
+    try:
+        await group_is_ready(connection, "nobody")
+        for version, code in ((5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)):
+            async with asyncio.timeout(BOUND_S):
+                while True:
+                    answer = await connection.send(DescribeGroupsRequest(groups=["nobody"]), version)
+                    found = answer.groups[0]
+                    if found.error_code not in (
+                        ErrorCode.NOT_COORDINATOR,
+                        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                    ):
+                        break
+                    await asyncio.sleep(0.05)
+            assert (found.error_code, found.group_state) == (code, "Dead")
+            assert bool(found.error_message) is (version >= 6)
+    finally:
+        await connection.close()
+
+
+async def connection_is_busy(side: Side, topic: str) -> None:
+    """A few round trips over another connection: what was sent before them has arrived."""
+    connection = await side.connect()
+    try:
+        for _ in range(20):
+            await raw_fetch(connection, topic, 12, "read_committed")
     finally:
         await connection.close()
 

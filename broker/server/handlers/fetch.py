@@ -442,11 +442,17 @@ class ClientFetch:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[None] = loop.create_future()
         missing = self._min_bytes - self._size
+        # The marker of an open transaction makes more readable than its own bytes: look again.
+        held_back = self._committed and any(
+            limit < partition.log.high_watermark for partition, limit, _ in self._leaders
+        )
 
         def watcher(size: int) -> None:
             nonlocal missing
             missing -= size
-            if (missing <= 0 or size == 0) and not arrived.done():
+            if arrived.done():
+                return
+            if missing <= 0 or size == 0 or (held_back and self._moved()):
                 arrived.set_result(None)
 
         watched = [partition for partition, _, _ in self._leaders]

@@ -1,6 +1,7 @@
 """DescribeGroups (15), ListGroups (16), DeleteGroups (42): groups as operators see them.
 
-- A group that does not exist is described as `Dead` without an error, as in Kafka before DescribeGroups v6.
+- A group that does not exist is described as `Dead` without an error; from DescribeGroups v6 on with
+  GROUP_ID_NOT_FOUND (KIP-1043).
 - Members' metadata is shown for stable groups only: before that no protocol has been agreed on.
 - ListGroups is incomplete, and says so by COORDINATOR_LOAD_IN_PROGRESS, while a partition is being read.
 - ListGroups v4 filters by state (KIP-518), v5 by type too (KIP-848), both in any case of letters. All groups
@@ -28,9 +29,10 @@ from protocol.messages.list_groups_response import ListedGroup, ListGroupsRespon
 # Read, delete, describe as bits of AclOperation: everything is allowed until there are ACLs.
 _GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 _CLASSIC = "classic"
+_NOT_FOUND_FROM = 6
 
 
-@handles(DescribeGroupsRequest, min=0, max=5)
+@handles(DescribeGroupsRequest, min=0, max=6)
 def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     groups = [_describe(group_id, context) for group_id in dict.fromkeys(request.groups)]
     if request.include_authorized_operations:
@@ -46,7 +48,11 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code)
     if group is None:
-        return DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        unknown = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+        if context.api_version >= _NOT_FOUND_FROM:
+            unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            unknown.error_message = f"there is no group {group_id}"
+        return unknown
     stable = group.state is GroupState.STABLE
     return DescribedGroup(
         group_id=group_id,

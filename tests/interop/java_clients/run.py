@@ -1,7 +1,8 @@
 """Kafka's Java clients of several releases against our broker, and what SIGKILL of the broker costs them.
 
-A test is VERSION:SCENARIO (scenarios of `Clients.java`, one JVM for each version), or `killed`: Kafka's own
-VerifiableProducer and VerifiableConsumer while the broker is killed and started again.
+A test is VERSION:SCENARIO (scenarios of `Clients.java`, one JVM for each version), `killed`: Kafka's own
+VerifiableProducer and VerifiableConsumer while the broker is killed and started again, or `copied`: the same
+with its TransactionalMessageCopier.
 """
 
 import json
@@ -10,17 +11,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from tests.interop.java import jars
 from tests.interop.java.jvm import Jvm
 from tests.interop.java.topic_reading import read
 from tests.interop.java.waiting import until
 from tests.interop.suite import Options, Result, main
 from tests.support.broker import BrokerProcess
+from tests.support.transactions import read_to_end, write
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
 
 _VERSIONS = ("2.8.2", "3.9.1", "4.3.1")
 _SCENARIOS = ("none", "gzip", "snappy", "lz4", "zstd", "group", "admin", "transactions")
 _KILLS = 3
+_COPIED = 2000
 _LIMIT_S = 400.0
 # The jars beside the client: loggers and codecs. Older releases work with the newer ones.
 _BESIDE = ("slf4j-api", "log4j-", "lz4-java", "snappy-java", "zstd-jni", "jackson-")
@@ -98,6 +103,56 @@ def killed(options: Options) -> Result:
     return Result("killed", status, time.monotonic() - started, note)
 
 
+def copied(options: Options) -> Result:
+    """Kafka's TransactionalMessageCopier (transactions of version 2, random aborts) over kills of the broker.
+
+    Each record arrives once and in order.
+    """
+    if options.against != "isthmus":
+        return Result("copied", "skipped", note="kills our own broker only")
+    started = time.monotonic()
+    zookeeper = start_zookeeper(options.scratch / "copied-zookeeper")
+    broker = BrokerProcess(options.scratch / "copied", fresh_chroot(zookeeper), 1)
+    values = [f"{number:05}" for number in range(_COPIED)]
+    copier: Jvm | None = None
+    found: list[str] = []
+    try:
+        bootstrap = broker.start().bootstrap
+        write(Producer({"bootstrap.servers": bootstrap}), "in", *values)
+        copier = Jvm(
+            [f"{jars.tools()}/*"],
+            "org.apache.kafka.tools.TransactionalMessageCopier",
+            *("--broker-list", bootstrap, "--input-topic", "in", "--input-partition", "0"),
+            *("--output-topic", "out", "--transactional-id", "copier", "--consumer-group", "copier"),
+            *("--transaction-size", "10", "--max-messages", str(_COPIED)),
+            *("--enable-random-aborts", "--use-group-metadata"),
+            folder=options.scratch,
+        )
+        for number in range(_KILLS):
+            wanted = (number + 1) * _COPIED // (_KILLS + 2)
+            until("records are copied", lambda wanted=wanted: len(_committed(bootstrap)) >= wanted)
+            broker.kill()
+            broker.start()
+        copier.wait(_LIMIT_S)
+        until("all is copied", lambda: len(_committed(bootstrap)) >= _COPIED)
+        found = _committed(bootstrap)
+    except AssertionError as wrong:
+        said = copier.output[-3000:] if copier else ""
+        print(f"{wrong}\n{said}\n{broker.output[-3000:]}", file=sys.stderr, flush=True)
+        return Result("copied", "failed", time.monotonic() - started, str(wrong)[:300])
+    finally:
+        if copier is not None:
+            copier.kill()
+        broker.kill()
+        zookeeper.stop()
+    note = f"{len(set(values) - set(found))} lost, {len(found) - len(set(found))} twice, {_KILLS} kills"
+    return Result("copied", "passed" if found == values else "failed", time.monotonic() - started, note)
+
+
+def _committed(bootstrap: str) -> list[str]:
+    return read_to_end(bootstrap, "out", "read_committed")[0]
+
+
 def _acknowledged(producer: Jvm) -> list[str]:
     return _events(producer, "producer_send_success")
 
@@ -112,7 +167,11 @@ def _events(program: Jvm, name: str) -> list[str]:
 
 
 def tests(options: Options) -> Iterator[Result]:
-    every = [*(f"{version}:{scenario}" for version in _VERSIONS for scenario in _SCENARIOS), "killed"]
+    every = [
+        *(f"{version}:{scenario}" for version in _VERSIONS for scenario in _SCENARIOS),
+        "killed",
+        "copied",
+    ]
     chosen = options.chosen(every)
     jars.tools()
     by_version = {
@@ -126,6 +185,8 @@ def tests(options: Options) -> Iterator[Result]:
                     yield from run_version(version, scenarios, bootstrap, options.scratch)
     if "killed" in chosen:
         yield killed(options)
+    if "copied" in chosen:
+        yield copied(options)
 
 
 if __name__ == "__main__":
