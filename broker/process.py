@@ -26,7 +26,7 @@ from broker.config import BrokerConfig, ConfigError, Endpoint
 from broker.config.listeners import advertised_host
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
 from broker.control.java import JavaError
-from broker.control.plane import ControlPlane, NoController
+from broker.control.plane import ControlPlane
 from broker.control.registration import AlreadyRegistered
 from broker.control.session_file import SessionFile
 from broker.control.zookeeper_types import ZooKeeperError
@@ -102,7 +102,6 @@ _FORESEEN = (
     EmbeddedZooKeeperError,
     JavaError,
     LogDirError,
-    NoController,
     ZooKeeperError,
 )
 
@@ -217,6 +216,7 @@ class _Process:
             controller=plane.controller,
         )
         self._logs = logs
+        logs.on_failure(plane.log_dir_events.failed)
         await broker.credentials.start()
         broker.metrics.gauge(
             "kafka_log_logmanager_offlinelogdirectorycount",

@@ -18,12 +18,13 @@ from broker.control.controller_jobs import Jobs, Work, finish_moves, hand_over, 
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
 from broker.control.isr_proposals import IsrProposals, Proposals, Verdicts
 from broker.control.nodes import TopicNode
-from broker.control.orders import Order, Sender
+from broker.control.orders import Order, Sender, codes_by_partition
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import SessionEvent, SessionExpired
 from protocol.client import ClientSecurity
 from protocol.client.security import PLAINTEXT
 from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest
 from protocol.messages.stop_replica_request import StopReplicaRequest
 from protocol.types import TopicPartition
 
@@ -43,6 +44,14 @@ class Rebalancing(NamedTuple):
     percentage: int
 
 
+class _Answer(NamedTuple):
+    """What a broker, of this epoch, answered to LeaderAndIsr."""
+
+    broker_id: int
+    epoch: int
+    codes: Mapping[TopicPartition, int]
+
+
 class Controller:
     """Every broker runs one; at most one in a cluster reigns."""
 
@@ -59,8 +68,6 @@ class Controller:
         rebalancing: Callable[[], Rebalancing | None] = lambda: None,
     ) -> None:
         self.core: ControllerCore | None = None
-        self.failure = ""
-        """Why the last reign of this broker ended that was not ended on purpose."""
         self._zookeeper = zookeeper
         self._store = store
         self._broker_id = broker_id
@@ -74,10 +81,12 @@ class Controller:
         self._on_brokers = functools.partial(self._flag, "brokers")
         self._on_topics = functools.partial(self._flag, "topics")
         self._on_deletions = functools.partial(self._flag, "deletions")
+        self._on_log_dirs = functools.partial(self._flag, "log_dirs")
         self._topics_touched: set[str] = set()
         self._topic_watches: dict[str, Callable[[], None]] = {}
         self._jobs = Jobs()
         self._isr = IsrProposals()
+        self._answers: list[_Answer] = []
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._rebalance: asyncio.Task[None] | None = None
@@ -168,8 +177,7 @@ class Controller:
                 _log.warning("controller: %s", error)
                 await self._end_reign()
                 self._flag("election")
-            except Exception as error:  # noqa: BLE001 - logged; the reign ends and another one begins
-                self.failure = f"{type(error).__name__}: {error}"
+            except Exception:  # noqa: BLE001 - logged; the reign ends and another one begins
                 _log.exception("controller: reign of broker %d ends", self._broker_id)
                 await self._fail()
 
@@ -201,6 +209,11 @@ class Controller:
         begun: list[str] = []
         if "deletions" in flags:
             begun = await self._read_deletions(core, reign)
+        if "log_dirs" in flags:
+            await self._read_log_dir_events(core, reign)
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            await self._write(core, reign, core.answered(*answer))
         await self._isr.decide(core, self._store, reign)
         await self._do_jobs(core, reign)
         self._send(core, reign, begun)
@@ -225,6 +238,7 @@ class Controller:
         await self._channels.connect(core.brokers)
         await self._write(core, reign, writes)
         self._flag("deletions")
+        self._flag("log_dirs")
 
     async def _end_reign(self) -> None:
         if self.core is not None:
@@ -235,6 +249,7 @@ class Controller:
         await asyncio.gather(*self._deletions, return_exceptions=True)
         self._topics_touched.clear()
         self._topic_watches.clear()
+        self._answers.clear()
         await self._channels.close()
         self._refuse_callers()
 
@@ -280,6 +295,23 @@ class Controller:
                 await self._store.drop_deletion(reign, name)
         return core.delete(asked)
 
+    async def _read_log_dir_events(self, core: ControllerCore, reign: Reign) -> None:
+        events = await self._store.log_dir_events(self._on_log_dirs)
+        brokers = set(events.values()) & set(core.brokers)
+        if brokers:
+            _log.warning("controller: log directories failed on brokers %s, asking them", sorted(brokers))
+            core.log_dirs_failed(brokers)
+        await self._store.drop(reign, events)
+
+    def _answered(self, reign: Reign, order: Order, future: "asyncio.Future[Any]") -> None:
+        """Whether a broker can serve its replicas is in what it answers to LeaderAndIsr."""
+        if future.cancelled() or self.core is None or self._reign != reign:
+            return
+        codes = codes_by_partition(order.request, future.result())
+        if any(codes.values()) or (codes and self.core.offline.on(order.broker_id)):
+            self._answers.append(_Answer(order.broker_id, order.request.broker_epoch, codes))
+            self._wake.set()
+
     async def _write(self, core: ControllerCore, reign: Reign, writes: Sequence[StateWrite]) -> None:
         """Write states; where somebody else was quicker, take theirs and decide again."""
         for _ in range(_WRITE_ATTEMPTS):
@@ -318,6 +350,8 @@ class Controller:
             answer = self._channels.send(order)
             if isinstance(order.request, StopReplicaRequest):
                 stops.append(answer)
+            if isinstance(order.request, LeaderAndIsrRequest):
+                answer.add_done_callback(functools.partial(self._answered, reign, order))
             answer.add_done_callback(functools.partial(_look_at, order))
         if deleted:
             task = asyncio.create_task(self._finish_deletion(reign, deleted, stops), name="topic deletion")

@@ -15,6 +15,7 @@ from broker.control import orders
 from broker.control.elections import Election, elected, to_move_home
 from broker.control.leader_choice import first_state, handed_over, next_state
 from broker.control.nodes import PartitionState, TopicNode
+from broker.control.offline_replicas import OfflineReplicas
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
 from broker.control.reassignment import can_finish, is_moving
 from protocol.errors import ErrorCode, KafkaError
@@ -47,6 +48,8 @@ class ControllerCore:
         self.states: dict[TopicPartition, StoredState] = {}
         self.deleting: set[str] = set()
         self.leaving: set[int] = set()
+        self.offline = OfflineReplicas()
+        self._asked: set[int] = set()
         self._unclean = unclean
         self._changed: set[TopicPartition] = set()
         self._isr_changed: set[TopicPartition] = set()
@@ -87,6 +90,7 @@ class ControllerCore:
             return []
         self.brokers = dict(brokers)
         self.leaving -= came | went
+        self.offline.forget_brokers(came | went)
         self._started = (self._started | came) - went
         self._brokers_changed = True
         return self._decide(self._partitions(), restarted)
@@ -136,14 +140,29 @@ class ControllerCore:
             self._isr_changed.difference_update(self._partitions_of(name))
         return begun
 
+    def log_dirs_failed(self, broker_ids: Iterable[int]) -> None:
+        """Log directories of these brokers failed: they are asked what they have left (KIP-112)."""
+        self._asked.update(broker_ids)
+
+    def answered(self, broker_id: int, epoch: int, codes: Mapping[TopicPartition, int]) -> list[StateWrite]:
+        """A broker, of this epoch, answered LeaderAndIsr with these codes."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            return []
+        known = {partition: code for partition, code in codes.items() if self._exists(partition)}
+        news = self.offline.answered(broker_id, known)
+        self._changed.update(partition for partition in news if partition in self.states)
+        return self._decide(news)
+
     def leave(self, broker_id: int) -> list[StateWrite]:
         """A broker is about to stop: others take over what they can."""
         self.leaving.add(broker_id)
         writes = []
         for partition in self.led_by(broker_id):
             stored = self.states[partition]
+            able = [number for number in self.brokers if number not in self.offline.of(partition)]
             state = handed_over(
-                stored.state, self._replicas(partition), self.brokers, self.leaving, self.sender.epoch
+                stored.state, self._replicas(partition), able, self.leaving, self.sender.epoch
             )
             if state is not None:
                 writes.append(StateWrite(partition, state, stored.version))
@@ -217,7 +236,8 @@ class ControllerCore:
             return ErrorCode.NOT_CONTROLLER if newer else ErrorCode.INVALID_UPDATE_VERSION, None
         for member, epoch in proposal.isr:
             broker = self.brokers.get(member)
-            if broker is None or member in self.leaving or 0 <= epoch != broker.epoch:
+            away = member in self.leaving or member in self.offline.of(partition)
+            if broker is None or away or 0 <= epoch != broker.epoch:
                 return ErrorCode.INELIGIBLE_REPLICA, None
         return ErrorCode.NONE, StateWrite(
             partition, PartitionState(leader, state.leader_epoch, isr, self.sender.epoch), version
@@ -250,6 +270,7 @@ class ControllerCore:
         self._changed.clear()
         self._isr_changed.clear()
         self._started.clear()
+        self._asked.clear()
         self._stopping.clear()
         self._brokers_changed = False
         return given
@@ -279,9 +300,12 @@ class ControllerCore:
 
     def _leadership_orders(self) -> Iterable[Order]:
         changed: dict[int, list[TopicPartition]] = defaultdict(list)
-        for partition in sorted(self._changed):
+        told = sorted(self._changed.union(self._told() if self._asked else ()))
+        for partition in told:
             for replica in self._replicas(partition):
-                if replica in self.brokers and replica not in self._started:
+                if replica not in self.brokers or replica in self._started:
+                    continue
+                if partition in self._changed or replica in self._asked:
                     changed[replica].append(partition)
         complete: dict[int, list[TopicPartition]] = {number: [] for number in self._started}
         for partition in self._told() if complete else ():
@@ -308,9 +332,9 @@ class ControllerCore:
         if not (news or self._started or self._stopping or self._brokers_changed):
             return
         changed = orders.metadata_of_deleted(self._stopping)
-        changed += orders.metadata_topics(sorted(news), self.topics, self.states, self.brokers)
+        changed += orders.metadata_topics(sorted(news), self.topics, self.states, self.brokers, self.offline)
         everything = self._told() if self._started else []
-        complete = orders.metadata_topics(everything, self.topics, self.states, self.brokers)
+        complete = orders.metadata_topics(everything, self.topics, self.states, self.brokers, self.offline)
         living = orders.live_brokers(self.brokers[number] for number in sorted(self.brokers))
         for number in sorted(self.brokers):
             topics = complete if number in self._started else changed
@@ -324,11 +348,13 @@ class ControllerCore:
         restarted: Collection[int] = (),
         moved: Collection[TopicPartition] = (),
     ) -> list[StateWrite]:
-        living = [number for number in self.brokers if number not in self.leaving]
+        staying = [number for number in self.brokers if number not in self.leaving]
         writes = []
         for partition in partitions:
             if partition.topic in self.deleting:
                 continue
+            offline = self.offline.of(partition)
+            living = [number for number in staying if number not in offline] if offline else staying
             stored = self.states.get(partition)
             replicas = self._replicas(partition)
             if stored is None:
@@ -353,6 +379,7 @@ class ControllerCore:
             return
         if name not in self.deleting:
             self._stopping[name] = self.topics[name]
+        self.offline.forget_partitions(self._partitions_of(name))
         for partition in self._partitions_of(name):
             self.states.pop(partition, None)
             self._changed.discard(partition)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.clock import Clock
-from broker.control import paths
+from broker.control import log_dir_events, paths
 from broker.control.controller_core import StateWrite
 from broker.control.nodes import (
     BrokerNode,
@@ -183,7 +183,27 @@ class ControllerStore:
     async def deletions(self, watch: Callable[[], None]) -> list[str]:
         return sorted(await self._zookeeper.children(paths.DELETE_TOPICS, watch))
 
+    async def log_dir_events(self, watch: Callable[[], None]) -> dict[str, int]:
+        """Brokers that say that a log directory failed, by the path of what they say."""
+        names = await self._zookeeper.children(log_dir_events.PATH, watch)
+        found: dict[str, int] = {}
+        for path in (f"{log_dir_events.PATH}/{name}" for name in sorted(names)):
+            node = await self._zookeeper.get(path)
+            try:
+                broker_id = None if node is None else log_dir_events.decode(node.data)
+            except NodeFormatError as error:
+                _log.warning("%s is ignored: %s", path, error)
+                broker_id = None
+            found[path] = -1 if broker_id is None else broker_id
+        return found
+
     # -- writing
+
+    async def drop(self, reign: Reign, nodes: Iterable[str]) -> None:
+        """Remove notifications that were dealt with."""
+        for path in nodes:
+            with contextlib.suppress(NoNode):
+                await self._fenced(reign, [Delete(path)])
 
     async def write(
         self, reign: Reign, writes: Sequence[StateWrite]

@@ -6,7 +6,7 @@ Must not know ZooKeeper. (Kafka: `ZkMetadataCache`.)
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from protocol.client import ClientSecurity
@@ -44,6 +44,10 @@ class PartitionInfo(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...]
+
+    def offline(self, living: Container[int]) -> list[int]:
+        """Replicas that nobody serves: their brokers are gone, or the directories that hold them."""
+        return [item for item in self.replicas if item not in living or item in self.offline_replicas]
 
 
 class TopicInfo:

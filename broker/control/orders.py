@@ -12,12 +12,14 @@ from broker.config import Endpoint
 from broker.config.listeners import SECURITY_PROTOCOLS
 from broker.control.metadata_cache import LEADER_DURING_DELETE
 from broker.control.nodes import PartitionState, TopicNode
+from broker.control.offline_replicas import OfflineReplicas
 from protocol.messages.leader_and_isr_request import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
 )
+from protocol.messages.leader_and_isr_response import LeaderAndIsrResponse
 from protocol.messages.stop_replica_request import (
     StopReplicaPartitionState,
     StopReplicaRequest,
@@ -117,17 +119,31 @@ def leader_and_isr(
     )
 
 
+def codes_by_partition(request: Request, answer: LeaderAndIsrResponse) -> dict[TopicPartition, int]:
+    """What a broker answered to LeaderAndIsr; answers name topics by id only."""
+    assert isinstance(request, LeaderAndIsrRequest)
+    names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+    return {
+        TopicPartition(names[topic.topic_id], error.partition_index): error.error_code
+        for topic in answer.topics
+        if topic.topic_id in names
+        for error in topic.partition_errors
+    }
+
+
 def metadata_topics(
     partitions: Iterable[TopicPartition],
     topics: Mapping[str, TopicNode],
     states: Mapping[TopicPartition, StoredState],
     living: Collection[int],
+    offline: OfflineReplicas,
 ) -> list[UpdateMetadataTopicState]:
     """What all brokers shall know of these partitions. All must have a state."""
     by_topic: dict[str, list[UpdateMetadataPartitionState]] = defaultdict(list)
     for partition in partitions:
         state, version = states[partition]
         replicas = topics[partition.topic].assignment[partition.partition]
+        failed = offline.of(partition)
         by_topic[partition.topic].append(
             UpdateMetadataPartitionState(
                 partition_index=partition.partition,
@@ -137,7 +153,7 @@ def metadata_topics(
                 isr=list(state.isr),
                 zk_version=version,
                 replicas=list(replicas),
-                offline_replicas=[replica for replica in replicas if replica not in living],
+                offline_replicas=[item for item in replicas if item not in living or item in failed],
             )
         )
     return [

@@ -39,7 +39,7 @@ class LogTable:
         """Why a directory is out of use, by its path."""
         self._offline: dict[TopicPartition, Offline] = {}
         self._listeners: list[Callable[[list[TopicPartition]], None]] = []
-        self._dir_listeners: list[Callable[[str], None]] = []
+        self._failure_listeners: list[Callable[[], None]] = []
         self.run_in_owner: Callable[[Callable[[], None]], object] = lambda work: work()
         """Runs work on the thread that owns the logs: a disk's failure may show in another one."""
         self._report = self.storage_failed
@@ -93,9 +93,9 @@ class LogTable:
         """`callback(partitions)` runs when a directory has failed, on the thread that owns the logs."""
         self._listeners.append(callback)
 
-    def on_dir_failure(self, callback: Callable[[str], None]) -> None:
-        """`callback(path)` runs after `on_offline`'s, also for a directory that holds nothing."""
-        self._dir_listeners.append(callback)
+    def on_failure(self, callback: Callable[[], None]) -> None:
+        """`callback()` runs after those of `on_offline`, also when an empty directory has failed."""
+        self._failure_listeners.append(callback)
 
     def _why_offline(self, tp: TopicPartition, topic_id: bytes, *, is_new: bool) -> str | None:
         """Why the partition must not be made here, if so.
@@ -126,10 +126,8 @@ class LogTable:
             "log directory %s has failed and is out of use with %d partitions: %s; repair it and restart",
             path, len(gone), reason,
         )  # fmt: skip
-        self._take_offline(gone, reason)
         home.close()
-        for tell in self._dir_listeners:
-            tell(path)
+        self._take_offline(gone, reason)
 
     def _take_offline(self, gone: list[TopicPartition], reason: str) -> None:
         for tp in gone:
@@ -138,6 +136,8 @@ class LogTable:
             self._remove(tp)
         for callback in self._listeners:
             callback(gone)
+        for tell in self._failure_listeners:
+            tell()
 
     def storage_failed(self, directory: str, error: OSError) -> None:
         """A disk refused something in this partition's directory. May run in any thread.

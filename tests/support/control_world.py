@@ -10,6 +10,7 @@ from broker.control.metadata_cache import MetadataCache
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.orders import LiveBroker, Sender, StoredState
 from protocol.codec import decode, dumps
+from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest
 from protocol.messages.stop_replica_request import StopReplicaRequest
 from protocol.messages.update_metadata_request import UpdateMetadataRequest
@@ -28,6 +29,8 @@ class FakeBroker:
         self.cache = MetadataCache()
         self.hosted: dict[TopicPartition, tuple[int, int]] = {}
         """Partition -> leader, leader epoch."""
+        self.failed: set[TopicPartition] = set()
+        """What is on a log directory that failed: answered with KAFKA_STORAGE_ERROR."""
 
 
 class World:
@@ -115,7 +118,14 @@ class World:
             self.core.written(partition, state, new)
         self._send()
 
+    def lose(self, number: int, *partitions: TopicPartition) -> None:
+        """A log directory with these partitions fails on a living broker, which says only that one did."""
+        self.told[number].failed.update(partitions)
+        self.core.log_dirs_failed([number])
+        self._send()
+
     def _send(self) -> None:
+        answers: list[tuple[int, int, dict[TopicPartition, int]]] = []
         for number, request in self.core.take_orders():
             self.sent.append((number, type(request).__name__))
             broker = self.told[number]
@@ -126,11 +136,16 @@ class World:
             if isinstance(received, UpdateMetadataRequest):
                 broker.cache.update(received)
             elif isinstance(received, LeaderAndIsrRequest):
+                codes: dict[TopicPartition, int] = {}
                 for topic in received.topic_states:
                     for item in topic.partition_states:
                         key = TopicPartition(topic.topic_name, item.partition_index)
                         broker.hosted[key] = (item.leader, item.leader_epoch)
+                        codes[key] = ErrorCode.KAFKA_STORAGE_ERROR if key in broker.failed else 0
+                answers.append((number, received.broker_epoch, codes))
             elif isinstance(received, StopReplicaRequest):
                 for stopped in received.topic_states:
                     for stop in stopped.partition_states:
                         broker.hosted.pop(TopicPartition(stopped.topic_name, stop.partition_index), None)
+        for answer in answers:
+            self._follow(self.core.answered(*answer))

@@ -109,5 +109,5 @@ def _partition(metadata: MetadataCache, info: PartitionInfo) -> DescribeTopicPar
         isr_nodes=list(info.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=[replica for replica in info.replicas if replica not in metadata.brokers],
+        offline_replicas=info.offline(metadata.brokers),
     )

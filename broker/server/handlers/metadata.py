@@ -197,7 +197,7 @@ def _describe(broker: Broker, topic: TopicInfo, context: RequestContext) -> Meta
                 leader_epoch=info.leader_epoch,
                 replica_nodes=list(info.replicas),
                 isr_nodes=list(info.isr),
-                offline_replicas=[replica for replica in info.replicas if replica not in brokers],
+                offline_replicas=info.offline(brokers),
             )
             for info in topic.partitions.values()
         ],

@@ -44,6 +44,11 @@ class Store:
     async def deletions(self, watch: Callable[[], None]) -> list[str]:
         return self.asked
 
+    async def log_dir_events(self, watch: Callable[[], None]) -> dict[str, int]:
+        return {}
+
+    async def drop(self, reign: Reign, nodes: Any) -> None: ...
+
     async def remove_topic(self, reign: Reign, name: str) -> None:
         if self._failures:
             self._failures -= 1

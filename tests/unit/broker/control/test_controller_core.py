@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from broker.control.nodes import PartitionState
+from broker.control.orders import StoredState
+from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.support.control_world import FakeBroker, World, live
 
@@ -218,3 +220,73 @@ class Churn(RuleBasedStateMachine):
 
 TestChurn = Churn.TestCase
 TestChurn.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_a_failed_log_directory_takes_its_partitions_and_no_others():
+    world = World(THREE)
+    world.create("t", {0: (1,), 1: (1,), 2: (2,)})
+    world.sent.clear()
+    world.lose(1, TopicPartition("t", 0))
+    assert world.leaders("t") == [-1, 1, 2]
+    assert world.state("t", 0).isr == (1,)
+    for number in THREE:
+        cache = world.told[number].cache
+        assert cache.leader("t", 0) == -1
+        assert cache.partition("t", 0).offline(cache.brokers) == [1]
+        assert cache.partition("t", 1).offline(cache.brokers) == []
+    assert [number for number, kind in world.sent if kind == "LeaderAndIsrRequest"].count(2) == 0
+
+
+def test_a_replica_with_a_working_directory_takes_over():
+    world = World(THREE)
+    world.create("t", {0: (1, 2, 3)})
+    world.stored[TopicPartition("t", 0)] = StoredState(PartitionState(1, 0, (1, 2, 3), 1), 5)
+    world.elect(THREE, 2)
+    world.lose(1, TopicPartition("t", 0))
+    assert world.state("t", 0)[:3] == (2, 1, (2, 3))
+    assert world.told[3].cache.partition("t", 0).offline(THREE) == [1]
+    world.lose(2, TopicPartition("t", 0))
+    world.lose(3, TopicPartition("t", 0))
+    assert world.state("t", 0)[0] == -1
+    assert world.state("t", 0)[2] == (3,)
+
+
+def test_directories_that_failed_at_a_start_are_told_by_the_first_answer_and_a_restart_mends_them():
+    world = World(THREE)
+    world.create("t", {0: (1,), 1: (1,)})
+    world.told[1].failed.add(TopicPartition("t", 1))
+    world.brokers_are({**THREE, 1: live(1, epoch=2)})
+    assert world.leaders("t") == [1, -1]
+    world.told[1].failed.clear()
+    world.brokers_are({**THREE, 1: live(1, epoch=3)})
+    assert world.leaders("t") == [1, 1]
+    assert world.told[2].cache.partition("t", 1).offline(THREE) == []
+
+
+def test_a_new_controller_learns_of_failed_directories():
+    world = World(THREE)
+    world.create("t", {0: (1,), 1: (1,)})
+    world.lose(1, TopicPartition("t", 0))
+    world.elect(THREE, 2)
+    assert world.leaders("t") == [-1, 1]
+    assert world.told[2].cache.partition("t", 0).offline(THREE) == [1]
+
+
+def test_a_topic_made_anew_is_not_offline_because_the_earlier_one_was():
+    world = World(THREE)
+    world.create("t", {0: (1,)})
+    world.lose(1, TopicPartition("t", 0))
+    world.delete("t")
+    world.vanish("t")
+    world.told[1].failed.clear()
+    world.create("t", {0: (1,)})
+    assert world.leaders("t") == [1]
+
+
+def test_a_late_answer_of_an_earlier_life_counts_for_nothing():
+    world = World(THREE)
+    world.create("t", {0: (1,)})
+    failed = {TopicPartition("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
+    assert world.core.answered(1, 0, failed) == []
+    assert world.core.answered(9, 1, failed) == []
+    assert len(world.core.answered(1, 1, failed)) == 1
