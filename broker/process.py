@@ -26,7 +26,7 @@ from broker.config import BrokerConfig, ConfigError, Endpoint
 from broker.config.listeners import advertised_host
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
 from broker.control.java import JavaError
-from broker.control.plane import ControlPlane
+from broker.control.plane import ControlPlane, NoController
 from broker.control.registration import AlreadyRegistered
 from broker.control.session_file import SessionFile
 from broker.control.zookeeper_types import ZooKeeperError
@@ -102,6 +102,7 @@ _FORESEEN = (
     EmbeddedZooKeeperError,
     JavaError,
     LogDirError,
+    NoController,
     ZooKeeperError,
 )
 

@@ -68,6 +68,8 @@ class Controller:
         rebalancing: Callable[[], Rebalancing | None] = lambda: None,
     ) -> None:
         self.core: ControllerCore | None = None
+        self.failure = ""
+        """Why the last reign of this broker ended that was not ended on purpose."""
         self._zookeeper = zookeeper
         self._store = store
         self._broker_id = broker_id
@@ -177,7 +179,8 @@ class Controller:
                 _log.warning("controller: %s", error)
                 await self._end_reign()
                 self._flag("election")
-            except Exception:  # noqa: BLE001 - logged; the reign ends and another one begins
+            except Exception as error:  # noqa: BLE001 - logged; the reign ends and another one begins
+                self.failure = f"{type(error).__name__}: {error}"
                 _log.exception("controller: reign of broker %d ends", self._broker_id)
                 await self._fail()
 

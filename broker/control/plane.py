@@ -13,7 +13,7 @@ from typing import Self
 
 from broker.clock import Clock
 from broker.config import BrokerConfig, Endpoint
-from broker.control import identity
+from broker.control import identity, paths
 from broker.control.config_store import ConfigStore
 from broker.control.controller import Controller, Rebalancing
 from broker.control.controller_store import ControllerMoved, ControllerStore
@@ -34,6 +34,12 @@ from protocol.messages.controlled_shutdown_request import ControlledShutdownRequ
 
 _log = logging.getLogger("isthmus.broker")
 _TELL_EVERY_S = 10.0
+_JOIN_S = 60.0
+"""As Kafka's initial.broker.registration.timeout.ms."""
+
+
+class NoController(Exception):
+    """This broker is registered, and no controller has taken it in."""
 
 
 class ControlPlane:
@@ -138,10 +144,10 @@ class ControlPlane:
     async def claim_producer_ids(self) -> ProducerIdBlock:
         return await claim_block(self.zookeeper, self.config.broker_id)
 
-    async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
+    async def join(self, endpoints: tuple[Endpoint, ...], *, wait_s: float = _JOIN_S) -> None:
         """Register, run for controller, and wait until the controller has told us about ourselves.
 
-        Raises AlreadyRegistered.
+        Raises AlreadyRegistered, NoController.
         """
         self._registration = Registration(
             self.zookeeper,
@@ -155,9 +161,35 @@ class ControlPlane:
         await self._registration.register()
         self.controller.start()
         self.log_dir_events.start()
-        number = self.config.broker_id
-        while not await self.metadata.wait_until(lambda: number in self.metadata.brokers, _TELL_EVERY_S):
+        await self._taken_in(wait_s)
+
+    async def _taken_in(self, wait_s: float) -> None:
+        number, loop = self.config.broker_id, asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        while (left := deadline - loop.time()) > 0:
+            told = await self.metadata.wait_until(
+                lambda: number in self.metadata.brokers, min(left, _TELL_EVERY_S)
+            )
+            if told:
+                return
             _log.warning("broker %d is registered and waits for a controller", number)
+        raise NoController(await self._why_alone(wait_s))
+
+    async def _why_alone(self, wait_s: float) -> str:
+        number = self.config.broker_id
+        text = f"broker {number} is registered, but no controller has taken it in within {wait_s:g} s: "
+        if self.controller.failure:
+            return f"{text}as controller it fails itself ({self.controller.failure})"
+        if not self.zookeeper.connected:
+            return f"{text}ZooKeeper at {self.zookeeper.address} does not answer"
+        node = await self.zookeeper.get(paths.CONTROLLER)
+        if node is None:
+            return f"{text}there is none, look into the logs of the other brokers"
+        named = node.data.decode(errors="replace")
+        return (
+            f"{text}the one that {paths.CONTROLLER} in ZooKeeper names ({named}) does not reach this broker at "
+            "its advertised listener, or is none; look into its log"
+        )
 
     async def hand_over(self, timeout_s: float) -> None:
         """Ask the controller to move leadership away from this broker (controlled shutdown)."""
