@@ -7,6 +7,7 @@ the broker's process alone.
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import os
 import socket
@@ -78,9 +79,16 @@ class Side:
             future.result(60)
 
 
+def compile_modules() -> None:
+    """What an installation has done: starts are compared with those of compiled Java."""
+    for package in ("isthmus", "broker", "protocol"):
+        compileall.compile_dir(ROOT / package, quiet=1)
+
+
 @contextlib.contextmanager
 def zookeeper(directory: Path) -> Iterator[str]:
     """A ZooKeeper server of our own kind; gives its address."""
+    compile_modules()
     command = (sys.executable, "-m", "isthmus", "zookeeper", "--port", "0", "--data", str(directory))
     with _process(command) as (_, line):
         yield line.split("ready: ")[1].split(",")[0].strip()
