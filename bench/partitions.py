@@ -3,9 +3,9 @@
     python -m bench.partitions [--count 400] [--connections 1000] [--kafka] [--json FILE]
 
 The budgets are for 4,000 partitions (`--count 4000`, minutes with `--kafka`); the default shows trends.
-Starts are from the command to being ready, after a clean stop and after SIGKILL; `…_cpu_s` is what the broker's
-process has used by then, which a busy machine changes little. The Metadata figure is
-broker CPU for one request for all topics, the time that the event loop is taken. Rows above their budget are
+Starts are from the command to being ready, after a clean stop and after SIGKILL; `…_cpu_s` is what the
+broker's process has used by then, which a busy machine changes little. The Metadata figure is broker CPU for
+one request for all topics, the time that the event loop is taken. Rows above their budget are
 marked; the exit code is 0 all the same: a busy machine is no reason to fail.
 """
 
