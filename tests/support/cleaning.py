@@ -4,7 +4,7 @@ from broker.clock import Clock
 from broker.config.server_settings import LogSettings
 from broker.log import Log
 from broker.log.cleaner.compaction import Compaction
-from broker.log.cleaner.job import Done, Event, GroupCleaned
+from broker.log.cleaner.job import BYTES_PER_KEY, Done, Event, GroupCleaned
 from broker.log.cleaner.partition import dirt_of, job_for, swap_in
 from broker.log.cleaner.throttle import Throttle
 
@@ -15,7 +15,7 @@ def clean(log: Log, clock: Clock, checkpoint: int | None = None, *, map_keys: in
     dirt = dirt_of(log, checkpoint, now_ms)
     if not dirt.cleanable_bytes:
         return None
-    job = job_for(log, dirt, LogSettings(log_cleaner_dedupe_buffer_size=48 * map_keys), now_ms)
+    job = job_for(log, dirt, LogSettings(log_cleaner_dedupe_buffer_size=BYTES_PER_KEY * map_keys), now_ms)
     events: list[Event] = []
     Compaction(job, events.append, Throttle(float("inf"))).run()
     for event in events:
