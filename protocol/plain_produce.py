@@ -14,6 +14,7 @@ from protocol.codec import decode_from
 from protocol.codec.schema import Encoded
 from protocol.codec.wire import uvarint
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.types import Buffer
 
 PLAIN_VERSIONS: Final = range(9, 13)
 MOST_PARTITIONS: Final = 200
@@ -27,6 +28,8 @@ _ACK: Final = Struct(">ihqqqBH")
 """Index, error code, base offset, append time, log start offset, number of record errors + 1, no message and
 no tags.
 """
+_FRONT: Final = Struct(">iix")
+"""Size, correlation id, no tags."""
 _MORE: Final = 0x80
 _HEADER_SIZE: Final = 61
 _ATTRIBUTES_AT: Final = 22
@@ -134,3 +137,8 @@ class PlainAcks(Encoded):
             out.append(b"\0")
         out.append(bytes(5))  # no throttling, no tags
         super().__init__([b"".join(out)])
+
+    def framed(self, correlation_id: int) -> list[Buffer]:
+        """The whole response with size and header, as `encode_response` makes it."""
+        body = self.segments[0]
+        return [_FRONT.pack(_FRONT.size - 4 + len(body), correlation_id) + body]

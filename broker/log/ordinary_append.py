@@ -99,11 +99,10 @@ class OrdinaryAppend(LogView):
             return None
         _PLACE.pack_into(view, 0, base, length, leader_epoch)
         try:
-            active.write(view)
+            active.append(view, last, latest)
         except OSError:
             _PLACE.pack_into(view, 0, 0, length, -1)
             return None
-        active.note(last, latest, size)
         if producer_id >= 0:
             self.producers.update(tuple.__new__(BatchHeader, header), base, now_ms)
         self._end = end = last + 1

@@ -255,6 +255,27 @@ class Segment:
             file.truncate(end)
             raise
 
+    def append(self, batch: memoryview, last_offset: int, max_timestamp: int) -> None:
+        """`write` and `note` of one batch, where a call less counts."""
+        position, size = self.size, len(batch)
+        file = self._file or self.file
+        try:
+            done = os.pwrite(file.fd, batch, position)
+            if done != size:
+                file.write(batch[done:], position + done)
+        except OSError:
+            file.truncate(position)
+            raise
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if not position:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_index > self.index_interval:
+            self._index(last_offset, position)
+        self.bytes_since_index += size
+        self.size = position + size
+
     def note(self, last_offset: int, max_timestamp: int, size: int) -> None:
         """Take a batch that was written at `size` into the segment."""
         position = self.size

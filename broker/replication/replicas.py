@@ -84,6 +84,8 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._knows = knows
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self.find = self._partitions.get
+        """`get` for those who have a pair of topic and partition already."""
         self._topics: dict[bytes, tuple[str, set[int]]] = {}  # topic id -> name, hosted partitions
         self._callbacks: list[LeadershipCallback] = []
         self._addresses: dict[int, Leader] = {}  # of leaders, as the controller last named them

@@ -25,7 +25,7 @@ from broker.server.turns import count_items
 from protocol.codec import decode_from, encode
 from protocol.errors import DecodeError, EncodeError, ErrorCode
 from protocol.frames import RequestHead, decode_request_header, encode_response
-from protocol.plain_produce import PlainProduce
+from protocol.plain_produce import PlainAcks, PlainProduce
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
@@ -66,6 +66,8 @@ class Dispatcher:
             return Pending(coroutine, abandoned_on_close=entry.abandoned_on_close)
         request = _decode(entry, version, frame, position)
         response = self._handle(entry, header, request, connection)
+        if type(response) is PlainAcks:
+            return response.framed(header.correlation_id)
         if response is None:
             return None
         if hasattr(response, "__await__"):
@@ -78,7 +80,7 @@ class Dispatcher:
 
     def _handle(self, entry: Entry, header: RequestHead, request: Any, connection: ConnectionInfo) -> Any:
         """What the handler returns: a response, an awaitable of one, or None."""
-        key, version = entry.key, header.api_version
+        key, version = header.api_key, header.api_version
         self.requests[key] = self.requests.get(key, 0) + 1
         context = RequestContext(self._broker, version, header.client_id, connection, self._monotonic())
         try:

@@ -179,7 +179,8 @@ class Connection(asyncio.BufferedProtocol):
         """Serve frames while nothing holds them up; small answers to pipelined ones are written together."""
         memory = self._owner.memory
         try:
-            while not self._blocked and not self._closing and not self._held_up:
+            outbox = self._outbox
+            while not self._blocked and not self._closing and outbox.writable and not outbox.queue:
                 frame = self._buffer.next_frame()
                 if frame is None:
                     break
@@ -286,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
             announced = self._buffer.announced
             self._starved = announced > START and not memory.claim(self, announced)
         full = self._starved or (
-            (self._blocked or self._held_up) and self._buffer.pending > 0 and len(self._buffer.space()) == 0
+            self._buffer.pending > 0 and (self._blocked or self._held_up) and len(self._buffer.space()) == 0
         )
         if full and self._reading:
             self._reading = False

@@ -8,6 +8,9 @@ call of `space()`, because its room is used again for the bytes that follow.
 
 from __future__ import annotations
 
+from struct import Struct
+
+_LENGTH = Struct(">i").unpack_from
 START = 16 * 1024
 GROWTH_STEP = 8 * 1024 * 1024
 # A busy connection keeps this much between requests, so that 1 MB produce requests do not fault in fresh
@@ -44,7 +47,7 @@ class FrameBuffer:
         """Length of the frame at the head with its prefix; 0 while that is not known."""
         if self._end - self._start < 4:
             return 0
-        return 4 + int.from_bytes(self._view[self._start : self._start + 4], "big", signed=True)
+        return 4 + int(_LENGTH(self._view, self._start)[0])
 
     @property
     def capacity(self) -> int:
@@ -73,7 +76,7 @@ class FrameBuffer:
         start = self._start
         if self._end - start < 4:
             return None
-        size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
+        size = int(_LENGTH(self._view, start)[0])
         if not 0 <= size <= self.max_frame:
             raise FrameSizeError(f"announced frame of {size} bytes, allowed are 0 to {self.max_frame}")
         stop = start + 4 + size
@@ -96,7 +99,7 @@ class FrameBuffer:
         have = self._end - self._start
         if have < 4:
             return 4 - have
-        return 4 + int.from_bytes(self._view[self._start : self._start + 4], "big", signed=True) - have
+        return 4 + int(_LENGTH(self._view, self._start)[0]) - have
 
     def _make_room(self, missing: int) -> None:
         have = self._end - self._start

@@ -45,16 +45,16 @@ class ShortRegionError(Exception):
 
 
 class Outbox:
-    """`writable` is kept by the owner: False from `pause_writing` until `resume_writing`."""
+    """`writable` is kept by the owner: False from `pause_writing` on. `queue` is what is left."""
 
-    __slots__ = ("_direct", "_joined", "_queue", "_socket", "_transport", "_yielded", "writable")
+    __slots__ = ("_direct", "_joined", "_socket", "_transport", "_yielded", "queue", "writable")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self.writable = True
         self._transport = transport
         self._socket: Any = transport.get_extra_info("socket")
         self._direct = transport.get_extra_info("sslcontext") is None and self._socket is not None
-        self._queue: deque[Bytes | Region] = deque()
+        self.queue: deque[Bytes | Region] = deque()
         self._joined: socket.socket | None = None
         self._yielded = False
         # With a limit of 0 "resume" means that the transport holds nothing: a region may follow directly.
@@ -63,7 +63,7 @@ class Outbox:
 
     def __bool__(self) -> bool:
         """Whether something is left to write."""
-        return bool(self._queue)
+        return bool(self.queue)
 
     def write(self, segments: Iterable[Bytes | Region]) -> bool:
         """Add to the end and write what goes now, also of what was there before.
@@ -71,10 +71,10 @@ class Outbox:
         True: the socket would take more, but others shall have their turn. Call `go_on` in the next one;
         until then nothing is written. Raises OSError, ShortRegionError: the connection is to be ended then.
         """
-        self._queue.extend(segments)
+        self.queue.extend(segments)
         if self._yielded:
             return False
-        queue, left = self._queue, IN_A_TURN
+        queue, left = self.queue, IN_A_TURN
         while queue and self.writable and left > 0:
             head = queue[0]
             if isinstance(head, bytes | bytearray | memoryview):
@@ -96,7 +96,7 @@ class Outbox:
         return self.write(())
 
     def _write_bytes(self) -> None:
-        queue = self._queue
+        queue = self.queue
         run: list[Bytes] = []
         while queue and isinstance(queue[0], bytes | bytearray | memoryview):
             run.append(queue.popleft())  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ class Outbox:
 
     def clear(self) -> None:
         """Forget what is left; nothing may be written afterwards. To be called when the connection ends."""
-        self._queue.clear()
+        self.queue.clear()
         if self._joined is not None:
             self._joined.detach()  # the descriptor is the transport's, which closes it
             self._joined = None

@@ -56,8 +56,8 @@ def append_plain(broker: Broker, request: PlainProduce, done: Acks) -> dict[str,
     all_replicas = request.acks == ALL_REPLICAS
     if not (all_replicas or request.acks == 1) or not INTERNAL_TOPICS.isdisjoint(request.topics):
         return request.topics
-    hosted = broker.replicas.get
-    if all_replicas and _has_to_wait(request, hosted):
+    find = broker.replicas.find
+    if all_replicas and _has_to_wait(request, find):
         return request.topics
     left: dict[str, dict[int, memoryview]] = {}
     now_ms = broker.clock.now_ms()
@@ -65,7 +65,7 @@ def append_plain(broker: Broker, request: PlainProduce, done: Acks) -> dict[str,
         done[topic] = acks = []
         count = size = 0
         for index, batch in batches.items():
-            partition = hosted(topic, index)
+            partition = find((topic, index))
             placed = None if partition is None else partition.append_ordinary(batch, now_ms, all_replicas)
             if partition is None or placed is None:
                 left.setdefault(topic, {})[index] = batch
@@ -81,9 +81,9 @@ def append_plain(broker: Broker, request: PlainProduce, done: Acks) -> dict[str,
     return left
 
 
-def _has_to_wait(request: PlainProduce, hosted: Callable[[str, int], Partition | None]) -> bool:
+def _has_to_wait(request: PlainProduce, find: Callable[[tuple[str, int]], Partition | None]) -> bool:
     """Whether a follower of any partition has to have its batch before the answer."""
-    found = (hosted(topic, index) for topic, batches in request.topics.items() for index in batches)
+    found = (find((topic, index)) for topic, batches in request.topics.items() for index in batches)
     return not all(partition is None or partition.alone for partition in found)
 
 

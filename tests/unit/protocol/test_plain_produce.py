@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from protocol.codec import decode_from, dumps
 from protocol.errors import DecodeError
+from protocol.frames import encode_response
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import (
     PartitionProduceResponse,
@@ -137,6 +138,7 @@ def test_answers_are_written_as_the_codec_writes_them(
         ]
     )
     assert dumps(PlainAcks(topics), version) == dumps(message, version)
+    assert b"".join(PlainAcks(topics).framed(77)) == b"".join(encode_response(message, version, 77))
 
 
 def test_batches_are_slices_of_the_frame() -> None:
