@@ -49,7 +49,12 @@ OTHERWISE: Final[Mapping[tuple[str, str], str]] = {
         (name, "read_only"): _RESTART
         for name in (
             "listeners", "listener.security.protocol.map", "max.connections", "max.connections.per.ip",
-            "max.connections.per.ip.overrides", "max.connection.creation.rate",
+            "max.connections.per.ip.overrides", "max.connection.creation.rate", "sasl.enabled.mechanisms",
+            "sasl.mechanism.inter.broker.protocol", "ssl.client.auth", "ssl.enabled.protocols",
+            "ssl.endpoint.identification.algorithm", "ssl.key.password", "ssl.keystore.certificate.chain",
+            "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
+            "ssl.truststore.certificates", "ssl.truststore.location", "ssl.truststore.password",
+            "ssl.truststore.type",
         )
     },
     ("log.dir", "type"): "a list since 4.0, a string in Kafka with ZooKeeper",
@@ -89,8 +94,6 @@ KAFKA_ALONE: Final[Mapping[str, str]] = {
     "alter.log.dirs.replication.": "moving replicas between directories is not offered",
     "quota.window.": "quotas are not offered yet",
     "replication.quota.window.": "quotas are not offered yet",
-    "connection.failed.authentication.delay.ms": "authentication is not offered yet",
-    "connections.max.reauth.ms": "authentication is not offered yet",
     "telemetry.max.bytes": "metrics of clients (KIP-714) are not offered",
     "socket.connection.setup.timeout.ms": "connections between brokers are not tuned this way",
 }  # fmt: skip
