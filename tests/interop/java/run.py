@@ -11,7 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.interop.java import jars, scenarios_groups, scenarios_load, scenarios_records, scenarios_topics
+from tests.interop.java import (
+    jars,
+    scenarios_applications,
+    scenarios_groups,
+    scenarios_load,
+    scenarios_records,
+    scenarios_topics,
+)
 from tests.interop.java.shell import Shell, differences
 from tests.interop.java.tool_server import ToolServer
 from tests.interop.suite import Options, Result, main
@@ -45,6 +52,9 @@ COMPARED: Sequence[Scenario] = (
     scenarios_load.compaction,
     scenarios_load.transactional_copy,
     scenarios_load.transactions,
+    scenarios_applications.application_reset,
+    scenarios_applications.replica_verification,
+    scenarios_applications.not_served,
 )
 KNOWN: Mapping[str, Sequence[str]] = {
     "topics": [r"^Topic: (placed|wide|plain) .* Configs:$"],
@@ -59,6 +69,13 @@ KNOWN: Mapping[str, Sequence[str]] = {
         r"^Completed updating config for broker 1",
         r"^java.util.concurrent.ExecutionException$",
         r"^Caused by: org.apache.kafka.common.errors.InvalidRequestException$",
+    ],
+    "not_served": [
+        r"^org\.apache\.kafka\.common\.errors\.Unsupported(ByAuthentication|Version)Exception$",
+        r"^(Caused by: org\.apache\.kafka\.common\.errors\.Unsupported|java\.util\.concurrent\.Execution)",
+        r"^\$ (ClientMetricsCommand|MetadataQuorumCommand) ",
+        r"^(Error while executing client metrics|ClusterId|Leader(Id|Epoch)|HighWatermark|MaxFollower)",
+        r"^Current(Voters|Observers): ",
     ],
     "cluster": [r"^Feature: "],
     "offsets": [r"^Skip getting offsets for topic-partition .*UnsupportedVersionException$"],

@@ -23,6 +23,8 @@ TOOLS = {
     "ConfigCommand": "kafka.admin.ConfigCommand",
     "ConsoleConsumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "ConsumerGroupCommand": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "ShareGroupCommand": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "StreamsGroupCommand": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     "ReassignPartitionsCommand": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
 }
 """Classes that do not lie in org.apache.kafka.tools."""
