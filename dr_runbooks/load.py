@@ -32,7 +32,7 @@ def load_runbook(path: Path, parameters: Mapping[str, Scalar] | None = None) -> 
         if name not in _section(content, "parameters"):
             known = _section(content, "parameters")
             found.append((("parameters",), f"there is no parameter '{name}'{suggestion(name, known)}"))
-    for part in ("steps", "rollback"):
+    for part in ("steps", "rollback", "way_back"):
         if part in content:
             content[part] = _fill(content[part], values, found, (part,))
     content["parameters"] = values

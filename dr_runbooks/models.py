@@ -46,5 +46,7 @@ class Runbook(Model):
     description: str = ""
     parameters: dict[str, Scalar | list[str]] = {}
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
+    way_back: str = ""
+    """What to do to come back, with the commands; shown with the plan and when the runbook has ended."""
     rollback: tuple[Step, ...] = ()
     """Run in order when a step fails with `on_failure: stop`."""

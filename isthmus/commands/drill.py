@@ -52,6 +52,8 @@ def run(
     if as_json:
         print_json(_outcome(outcome))
     note(f"journal: {path}")
+    if loaded.way_back:
+        note(f"the way back: {loaded.way_back.strip()}")
     if not outcome.passed:
         fail(f"{loaded.title}: failed after {outcome.seconds:.1f} s")
     say(f"{loaded.title}: passed in {outcome.seconds:.1f} s")
@@ -118,6 +120,8 @@ def _plan(runbook: Runbook) -> str:
         given = ", ".join(f"{name}={value}" for name, value in step.arguments.items())
         mark = " (moves or destroys something)" if moves else ""
         lines.append(f"  {number}. {step.name}: {step.verb} {given}{mark}")
+    if runbook.way_back:
+        lines.append(f"The way back: {runbook.way_back.strip()}")
     return "\n".join(lines)
 
 

@@ -310,6 +310,8 @@ class ClientFetch:
         except OffsetOutOfRange:
             return self._refusal(name, index, ErrorCode.OFFSET_OUT_OF_RANGE)
         except (CorruptLog, StorageFailed) as error:
+            if isinstance(error, CorruptLog):  # as Kafka counts: not what is merely somewhere else
+                self._broker.metrics.topic(name).failed_fetch += 1
             return self._refusal(name, index, self._broker.damage.code(str(partition), error))
 
     def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:

@@ -168,3 +168,9 @@ async def test_an_error_that_nobody_foresaw_is_rolled_back_and_recorded_too(tmp_
     assert [step.name for step in outcome.rolled_back] == ["back"]
     assert "clients.json" in (outcome.steps[0].error or "")
     assert [event["event"] for event in events][-1] == "run-ended"
+
+
+def test_the_way_back_is_told_with_the_parameters_filled_in() -> None:
+    runbook = load_runbook(Path(__file__).parents[3] / "dr_runbooks" / "failover.yaml", {"lost": "north"})
+    assert "return.yaml --set lost=north" in runbook.way_back
+    assert "${" not in runbook.way_back

@@ -235,6 +235,7 @@ async def test_a_damaged_batch_is_its_partitions_trouble_alone(
         bad, good = answer.responses[0].partitions
         assert (bad.error_code, bad.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
         assert values(good.records) == [b"x" * 100]
+    assert node.broker.metrics.topic("t").failed_fetch == 2
     said = [record for record in caplog.records if "no batch starts at byte 0" in record.getMessage()]
     assert len(said) == 1  # once, however often it is asked for
     assert not said[0].exc_info
