@@ -117,7 +117,11 @@ class TransactionMembers:
     # -- asking
 
     async def admit(self, transactional_id: str, asked: Sequence[Asked], *, adds: bool) -> Codes:
-        """The coordinator's word for each partition. An end that slips in meanwhile takes it back."""
+        """The coordinator's word for each partition.
+
+        An end that slips in meanwhile takes it back. In transactions of version 2 the epoch does that: a
+        marker that comes meanwhile may well be the one of the transaction before.
+        """
         by_producer: dict[Producer, list[Asked]] = {}
         for each in asked:
             producer = Producer(transactional_id, each.header.producer_id, each.header.producer_epoch)
@@ -140,7 +144,7 @@ class TransactionMembers:
         for watch, each, epoch in zip(watches, asked, epochs, strict=True):
             if codes[watch.partition] is not ErrorCode.NONE:
                 continue
-            if watch.ended:
+            if watch.ended and not adds:
                 codes[watch.partition] = ErrorCode.TRANSACTION_ABORTABLE
             elif each.partition.leader_epoch != epoch:
                 codes[watch.partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER

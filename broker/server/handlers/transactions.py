@@ -267,7 +267,7 @@ async def _commit_offsets(
             codes = await broker.transaction_members.ask(producer, [where], adds=adds)
         finally:
             broker.markers.unwatch(watch)
-        code = ErrorCode.TRANSACTION_ABORTABLE if watch.ended else codes[where]
+        code = ErrorCode.TRANSACTION_ABORTABLE if watch.ended and not adds else codes[where]
         if code is not ErrorCode.NONE:
             return _offsets_refusal(code, context)
         return await broker.groups.offsets.commit_in_transaction(
