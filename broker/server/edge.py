@@ -165,7 +165,8 @@ class Connection(asyncio.BufferedProtocol):
         """Write what was left for others to have their turn."""
         if self._transport is not None and not self._transport.is_closing():
             self._write(self._outbox.go_on)
-            self._go_on()
+            if not self._outbox:
+                self._go_on()
 
     def _go_on(self) -> None:
         if not self._closing:

@@ -59,6 +59,8 @@ _FOLLOWERS_FROM = 11
 _LEADER_FROM = 12
 _ADDRESS_FROM = 16
 _NO_OFFSET = -1
+READ_IN_A_TURN = 16
+"""Partitions with data: finding it takes a tenth of a millisecond."""
 
 
 class _Cold(NamedTuple):
@@ -256,6 +258,7 @@ class ClientFetch:
         self.found = []
         self.nodes = []
         incremental = self._session is not None
+        with_data = 0
         # The request's own table cannot change under the loop; a session's can, while others have their turn.
         every = (
             list(self._wanted.values())
@@ -268,7 +271,9 @@ class ClientFetch:
             data = yield from self._look_at(wanted)
             if not incremental or _is_news(wanted, data):
                 self.found.append((wanted, data))
-            if count % ITEMS_IN_A_TURN == 0:
+            with_data += bool(data.records)
+            if count % ITEMS_IN_A_TURN == 0 or with_data == READ_IN_A_TURN:
+                with_data = 0
                 yield None
 
     def _is_idle(self, wanted: Wanted) -> bool:

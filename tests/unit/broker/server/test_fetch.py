@@ -15,6 +15,7 @@ import pytest
 from broker.log import LogSlice, NotCached, StorageFailed
 from broker.log.log_view import LogView
 from broker.server.edge import Connection as ServedConnection
+from broker.server.handlers.fetch import READ_IN_A_TURN
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode
 from protocol.frames import encode_request
@@ -239,6 +240,33 @@ async def test_a_damaged_batch_is_its_partitions_trouble_alone(
     said = [record for record in caplog.records if "no batch starts at byte 0" in record.getMessage()]
     assert len(said) == 1  # once, however often it is asked for
     assert not said[0].exc_info
+
+
+async def test_many_partitions_with_data_are_read_in_turns(
+    node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * READ_IN_A_TURN + 5
+    node.topics.create("t", count)
+    for partition in range(count):
+        await node.produce("t", batch(b"%d" % partition), partition)
+    read, reads = LogView.read, 0
+
+    def counted(self: LogView, *arguments: Any, **options: Any) -> LogSlice:
+        nonlocal reads
+        reads += 1
+        return read(self, *arguments, **options)
+
+    monkeypatch.setattr(LogView, "read", counted)
+    asked = asyncio.create_task(node.fetch_all(node.fetch_request("t", 0, range(count))))
+    seen, most = 0, 0
+    while not asked.done():
+        await asyncio.sleep(0)
+        seen, most = reads, max(most, reads - seen)
+    answer = await asked
+    assert reads == count
+    assert 0 < most <= READ_IN_A_TURN
+    (topic,) = answer.responses
+    assert [values(each.records) for each in topic.partitions] == [[b"%d" % n] for n in range(count)]
 
 
 async def test_a_disk_that_fails_a_cold_read_is_its_partitions_trouble_alone(
