@@ -102,6 +102,14 @@ class Segment:
                 renamed.append(self.path(kind))
         return renamed
 
+    def restore(self, kinds: Sequence[str]) -> None:
+        """Give the files their ordinary names back, also after a `retire` that failed in the middle."""
+        suffixed = {kind: self.path(kind) for kind in kinds}
+        self.suffix = ""
+        for kind, path in suffixed.items():
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(path, self.path(kind))
+
     @property
     def file(self) -> OpenFile:
         file = self._file

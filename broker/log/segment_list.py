@@ -174,7 +174,8 @@ class SegmentList:
     def replace(self, old: Sequence[Segment], new: Segment, due_ms: int, put: Callable[[], None]) -> None:
         """Let `new` stand for the neighbours `old`; `put` gives it its names once theirs are free.
 
-        The files of `old` go at `due_ms`.
+        The files of `old` go at `due_ms`. On OSError nothing has changed, unless names cannot be given back
+        either: then another OSError, of that, is raised from it, and what was renamed is still in use.
         """
         at, condemned = self.items.index(old[0]), self._condemned
         self._condemned = list(condemned)
@@ -182,8 +183,14 @@ class SegmentList:
             for segment in old:
                 self._condemn(segment, due_ms)
             put()
-        except OSError:
-            self._condemned = condemned  # what was renamed is still in use
+        except OSError as error:
+            self._condemned = condemned
+            try:
+                for segment in old:
+                    if segment.suffix:
+                        segment.restore(_KINDS)
+            except OSError as second:
+                raise second from error
             raise
         self.items = [*self.items[:at], new, *self.items[at + len(old) :]]
         self._bases = [segment.base_offset for segment in self.items]

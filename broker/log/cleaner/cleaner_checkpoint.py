@@ -7,6 +7,7 @@ starts without one. (Kafka's `LogCleanerManager.checkpoints`.)
 import asyncio
 import logging
 import os
+import threading
 from typing import Final
 
 from broker.log import checkpoints
@@ -24,10 +25,13 @@ class CleanerCheckpoint:
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
         self._offsets: dict[TopicPartition, tuple[Log, int]] = {}
-        self._writing = asyncio.Lock()
+        self._on_disk: dict[str, set[TopicPartition]] = {}
+        """Which partitions a directory's file names."""
+        self._writing = threading.Lock()
 
     def load(self) -> None:
         """Read all files. One that is damaged counts as empty: its logs are compacted from their start."""
+        self._logs.before_create = self.forget
         for path in self._logs.log_dirs:
             try:
                 found = checkpoints.read_offsets(f"{path}/{CLEANER_OFFSETS}")
@@ -37,6 +41,7 @@ class CleanerCheckpoint:
             except OSError as error:
                 log.warning("%s/%s cannot be read: %s", path, CLEANER_OFFSETS, error.strerror)
                 continue
+            self._on_disk[path] = set(found)
             for tp, offset in found.items():
                 each = self._logs.get(tp)
                 if each is not None and self._logs.log_dir(tp) == path:
@@ -60,14 +65,29 @@ class CleanerCheckpoint:
             if path in self._logs.log_dirs:
                 await self._write(path)
 
+    def forget(self, tp: TopicPartition, path: str) -> None:
+        """A log of this name is about to be made in the directory: the offset of an earlier one is not its.
+
+        Waits for the disk, as a crash may follow at once, but only where the file names it. Raises OSError.
+        """
+        if tp in self._on_disk.get(path, ()):
+            self._write_file(path)
+
     async def _write(self, path: str) -> None:
-        async with self._writing:
+        file = f"{path}/{CLEANER_OFFSETS}"
+        try:
+            await asyncio.to_thread(self._write_file, path)
+        except OSError as error:
+            log.warning("%s not written: %s", file, error.strerror)
+            self._logs.storage_failed(file, error)
+
+    def _write_file(self, path: str) -> None:
+        """Write what is known now. Runs in any thread; what others know later is written after it."""
+        with self._writing:
             offsets = {
                 known: at
-                for known, (owner, at) in self._offsets.items()
-                if self._logs.get(known) is owner and self._logs.log_dir(known) == path
+                for known, (owner, at) in list(self._offsets.items())
+                if os.path.dirname(owner.directory) == path and self._logs.get(known) is owner
             }
-            try:
-                await asyncio.to_thread(checkpoints.write_offsets, f"{path}/{CLEANER_OFFSETS}", offsets)
-            except OSError as error:
-                log.warning("%s/%s not written: %s", path, CLEANER_OFFSETS, error.strerror)
+            checkpoints.write_offsets(f"{path}/{CLEANER_OFFSETS}", offsets)
+            self._on_disk[path] = set(offsets)

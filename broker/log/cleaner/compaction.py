@@ -124,6 +124,17 @@ class Compaction:
     def _clean(self, group: Sequence[SegmentFile], kept: BatchFilter) -> None:
         job = self._job
         new = Segment.create(job.directory, group[0].base_offset, self._config, job.now_ms, suffix=CLEANED)
+        try:
+            self._write(new, group, kept)
+        except OSError:
+            # What there was room for would take it from those who append, and nobody else removes it.
+            remove_files([new.path(kind) for kind in ("txnindex", "timeindex", "index", "log")])
+            raise
+        finally:
+            new.release()
+
+    def _write(self, new: Segment, group: Sequence[SegmentFile], kept: BatchFilter) -> None:
+        job = self._job
         writer = _Writer(new)
         for windows, last_offset in self._windows(group):
             for each in kept.clean(windows, last_offset):
@@ -142,7 +153,6 @@ class Compaction:
             bases=tuple(segment.base_offset for segment in group), size=new.size,
             largest_timestamp=new.max_timestamp, largest_timestamp_offset=new.max_timestamp_offset,
         ))  # fmt: skip
-        new.release()
 
     def _windows(self, group: Sequence[SegmentFile]) -> Iterator[tuple[list[Batch], int]]:
         """The batches of a group in parts of about a megabyte, and the last offset of the group.

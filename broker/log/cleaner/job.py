@@ -98,6 +98,8 @@ class Failed:
     message: str
     transient: bool = False
     """Not the partition's fault: try again later."""
+    errno: int = 0
+    """What the disk answered, where that is the reason."""
 
 
 Event = Progress | GroupCleaned | Done | Failed

@@ -6,8 +6,10 @@ A log that cannot be cleaned is left alone until the next start, is counted, and
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from broker.clock import Clock
 from broker.config.server_settings import LogSettings
@@ -16,12 +18,23 @@ from broker.log.cleaner.cleaner_checkpoint import CleanerCheckpoint
 from broker.log.cleaner.job import Done, Failed, GroupCleaned, Job, Progress
 from broker.log.cleaner.partition import dirt_of, job_for, swap_in
 from broker.log.cleaner.statistics import CleanerStatistics
+from broker.log.cleaner.swap import SwapNotBegun, remove_unfinished
 from broker.log.cleaner.worker import Worker
+from broker.log.disk_errors import FULL
+from broker.log.errors import LogError
 from broker.log.log_manager import LogManager
 from broker.log.partition_log import Log
 from protocol.types import TopicPartition
 
 log = logging.getLogger("isthmus.broker.log")
+
+
+class _FullDisk(NamedTuple):
+    """A log that there was no room to clean."""
+
+    log: Log
+    pause_ms: int
+    again_ms: int
 
 
 class LogCleaner:
@@ -34,6 +47,7 @@ class LogCleaner:
         self._checkpoint = CleanerCheckpoint(logs)
         self._busy: set[TopicPartition] = set()
         self._uncleanable: dict[TopicPartition, Log] = {}
+        self._full: dict[TopicPartition, _FullDisk] = {}
         self._workers: list[asyncio.Task[None]] = []
         self._processes: set[Worker] = set()
         self._wake = asyncio.Event()
@@ -78,7 +92,12 @@ class LogCleaner:
             each = self._logs.get(tp)
             if each is None or not self._may_clean(tp, each):
                 continue
-            dirt = dirt_of(each, self._checkpoint.get(tp, each), now_ms)
+            try:
+                dirt = dirt_of(each, self._checkpoint.get(tp, each), now_ms)
+            except (OSError, LogError) as error:  # of this log alone
+                errno = error.errno or 0 if isinstance(error, OSError) else 0
+                self._failed(tp, each, Failed(message=str(error), errno=errno))
+                continue
             dirtiest, overdue = max(dirtiest, dirt.ratio), max(overdue, dirt.overdue_ms)
             if dirt.due(each.config) and (found is None or dirt.ratio > found[2].ratio):
                 found = tp, each, dirt
@@ -91,7 +110,12 @@ class LogCleaner:
             and len(each.segments) > 1
             and tp not in self._busy
             and self._uncleanable.get(tp) is not each
+            and not self._waits_for_room(tp, each)
         )
+
+    def _waits_for_room(self, tp: TopicPartition, each: Log) -> bool:
+        full = self._full.get(tp)
+        return full is not None and full.log is each and self._clock.now_ms() < full.again_ms
 
     def _uncleanable_bytes(self) -> dict[str, tuple[int, int]]:
         """Number and bytes by log directory."""
@@ -155,6 +179,8 @@ class LogCleaner:
                 case GroupCleaned():
                     if not self._swap(tp, each, job, event):
                         await worker.kill()
+                        with contextlib.suppress(OSError):
+                            remove_unfinished(each.directory)
                         return False
                 case Done():
                     await self._finished(tp, each, dirt, event)
@@ -168,7 +194,9 @@ class LogCleaner:
             if self._logs.get(tp) is each and swap_in(each, job, event, self._clock.now_ms()):
                 return True
         except OSError as error:
-            self._failed(tp, each, Failed(message=f"cannot swap segments: {error.strerror}"))
+            message = f"cannot swap segments: {error.strerror}"
+            transient = isinstance(error, SwapNotBegun) and error.errno in FULL
+            self._failed(tp, each, Failed(message=message, transient=transient, errno=error.errno or 0))
             return False
         self.statistics.failed(tp)
         log.info("%s: changed while it was cleaned, this is done again later", tp)
@@ -176,6 +204,7 @@ class LogCleaner:
 
     async def _finished(self, tp: TopicPartition, each: Log, dirt: plan.Dirt, done: Done) -> None:
         self.statistics.finished(tp, done)
+        self._full.pop(tp, None)
         log.info(
             "%s: compacted up to offset %d, %d of %d records are left, %.1f MB in %.1f s",
             tp, done.end, done.records_kept, done.records_read, done.read / 1e6, done.seconds,
@@ -187,8 +216,29 @@ class LogCleaner:
 
     def _failed(self, tp: TopicPartition, each: Log, event: Failed) -> None:
         self.statistics.failed(tp)
-        if event.transient:
+        if event.errno:
+            each.report(OSError(event.errno, event.message))
+        if event.transient and event.errno in FULL:
+            self._wait_for_room(tp, each, event)
+        elif event.transient:
             log.warning("%s: cleaning failed: %s; it is tried again", tp, event.message)
         else:
             log.error("%s: cannot be compacted until the next start: %s", tp, event.message)
             self._uncleanable[tp] = each
+
+    def _wait_for_room(self, tp: TopicPartition, each: Log, event: Failed) -> None:
+        """Try again, less and less often: each try may write a whole segment before it finds no room."""
+        before = self._full.get(tp)
+        again = before is not None and before.log is each
+        pause_ms = (
+            min(2 * before.pause_ms, _LONGEST_WAIT_MS) if before is not None and again else _FIRST_WAIT_MS
+        )
+        self._full[tp] = _FullDisk(each, pause_ms, self._clock.now_ms() + pause_ms)
+        log.log(
+            logging.DEBUG if again else logging.WARNING,
+            "%s: no room to clean it: %s; it is tried again until there is", tp, event.message,
+        )  # fmt: skip
+
+
+_FIRST_WAIT_MS = 15_000
+_LONGEST_WAIT_MS = 600_000

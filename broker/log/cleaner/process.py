@@ -17,6 +17,7 @@ from typing import Final
 from broker.log.cleaner.compaction import Compaction
 from broker.log.cleaner.job import Event, Failed, Job, encode_event
 from broker.log.cleaner.throttle import Throttle
+from broker.log.disk_errors import FULL
 from broker.log.errors import LogError
 from protocol.errors import DecodeError
 
@@ -36,7 +37,8 @@ def main() -> int:
         try:
             Compaction(job, _report, Throttle(job.bytes_per_second)).run()
         except OSError as error:
-            _report(Failed(message=f"{error.strerror}: {error.filename or job.directory}"))
+            message = f"{error.strerror}: {error.filename or job.directory}"
+            _report(Failed(message=message, transient=error.errno in FULL, errno=error.errno or 0))
         except (LogError, DecodeError) as error:
             _report(Failed(message=str(error)))
 

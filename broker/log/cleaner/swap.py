@@ -26,19 +26,52 @@ _KINDS: Final = ("txnindex", "timeindex", "index", "log")
 """Renamed in this order: the data file comes last, so its name says that all are there."""
 
 
+class SwapNotBegun(OSError):
+    """The cleaned segment could not be named; its originals are as they were and it is gone."""
+
+
 def replace(segments: SegmentList, old: Sequence[Segment], cleaned: Segment, due_ms: int) -> None:
     """Swap the finished segment `cleaned` (its files end in `.cleaned`) in for its originals.
 
-    A few renames, no waiting for the disk: content was synced before. Raises OSError; what is half done then
-    is finished or taken back by the next start.
+    A few renames, no waiting for the disk: content was synced before. Raises `SwapNotBegun` when nothing has
+    changed (a name may need room as well), another OSError when what is half done has to be finished or taken
+    back by the next start.
     """
-    cleaned.retire(_KINDS, SWAP)
-    segments.replace(old, cleaned, due_ms, lambda: _put(cleaned))
+    try:
+        cleaned.retire(_KINDS, SWAP)
+    except OSError as error:
+        _remove(cleaned, (CLEANED, SWAP))
+        raise SwapNotBegun(error.errno, error.strerror) from error
+    try:
+        segments.replace(old, cleaned, due_ms, lambda: _put(cleaned))
+    except OSError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        _remove(cleaned, (SWAP,))
+        raise SwapNotBegun(error.errno, error.strerror) from error
 
 
 def _put(cleaned: Segment) -> None:
     # The data file last again: while it is `.swap`, a start knows that this is not finished.
-    cleaned.retire(_KINDS, "")
+    try:
+        cleaned.retire(_KINDS, "")
+    except OSError:
+        stem = f"{cleaned.directory}/{cleaned.base_offset:020d}"
+        for kind in _KINDS:  # its originals have other names for now, and get these back
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(f"{stem}.{kind}", f"{stem}.{kind}{SWAP}")
+        raise
+
+
+def _remove(cleaned: Segment, suffixes: Sequence[str]) -> None:
+    stem = f"{cleaned.directory}/{cleaned.base_offset:020d}"
+    remove_files([f"{stem}.{kind}{suffix}" for kind in _KINDS for suffix in suffixes])
+
+
+def remove_unfinished(directory: str) -> None:
+    """What a cleaning has left that goes no further: nobody else removes it, and it takes room."""
+    _, unfinished = _left_over(directory)
+    remove_files([f"{directory}/{base:020d}.{kind}{CLEANED}" for base in unfinished for kind in _KINDS])
 
 
 def finish(directory: str, config: LogConfig) -> None:

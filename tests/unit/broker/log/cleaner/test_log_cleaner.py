@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from broker.clock import SystemClock
 from broker.config.server_settings import LogSettings
 from broker.log import LogConfig, LogManager
@@ -15,6 +17,8 @@ from broker.log.partition_log import Log
 from protocol.records import Record
 from protocol.types import TopicPartition, new_topic_id
 from tests.support.batches import batch, records_of
+from tests.support.clock import VirtualClock
+from tests.support.disks import disk
 
 CONFIG = LogConfig(cleanup_policy="compact", segment_bytes=1 << 20, min_cleanable_dirty_ratio=0.01)
 QUICK = LogSettings(log_cleaner_backoff_ms=50)
@@ -118,6 +122,52 @@ async def test_a_damaged_log_stops_no_other(tmp_path: Path) -> None:
     finally:
         await cleaner.stop()
     logs.close()
+
+
+async def test_a_log_made_anew_does_not_inherit_how_far_the_earlier_one_was_compacted(tmp_path: Path) -> None:
+    """Not even when the broker is killed before the cleaner looks again."""
+    logs = open_logs(tmp_path)
+    make(logs, "t", 100, 8)
+    make(logs, "other", 100, 8)
+    cleaner = LogCleaner(logs, SystemClock(), lambda: QUICK)
+    cleaner.start()
+    try:
+        await until(lambda: len(read_offsets(str(tmp_path / CHECKPOINT))) == 2)
+        logs.delete(TopicPartition("t", 0))
+        make(logs, "t", 1, 2)
+        assert list(read_offsets(str(tmp_path / CHECKPOINT))) == [TopicPartition("other", 0)]
+    finally:
+        await cleaner.stop()
+    logs.close()
+
+
+async def test_a_disk_without_room_for_cleaning_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = VirtualClock()
+    with disk(tmp_path, "small") as small:
+        logs = open_logs(small.path)
+        log = make(logs, "t", 4000, 2, value=bytes(500))
+        small.fill()
+        cleaner = LogCleaner(logs, clock, lambda: QUICK)
+        cleaner.start()
+        try:
+            for failures, pause_s in ((1, 16), (2, 31), (3, 61)):
+                await until(lambda wanted=failures: cleaner.statistics.failures == wanted)  # type: ignore[misc]
+                assert cleaner.dirtiest() is None, "not before some time has passed"
+                assert list(small.path.glob("*/*.cleaned")) == [], (
+                    "it would take the room of those who append"
+                )
+                if failures == 3:
+                    small.make_room()
+                clock.advance(pause_s)
+            await until(lambda: cleaner.statistics.runs == 1)
+        finally:
+            await cleaner.stop()
+        assert len(newest(log)) == 4001
+        assert cleaner.statistics.uncleanable == {}
+        assert caplog.text.count("no room to clean it") == 1
+        logs.close()
 
 
 async def test_a_process_without_a_broker_ends(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A crash at any rename of a swap leaves the old segments or the new ones, never a mix, nothing behind."""
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ from broker.log import Log, LogConfig, Origin
 from broker.log.cleaner.compaction import Compaction
 from broker.log.cleaner.job import Event, GroupCleaned, Job
 from broker.log.cleaner.partition import dirt_of, job_for, swap_in
+from broker.log.cleaner.swap import SwapNotBegun, remove_unfinished
 from broker.log.cleaner.throttle import Throttle
 from protocol.records import Record
 from tests.support.batches import batch, marker, records_of
@@ -163,3 +165,39 @@ def test_a_log_that_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
     cleaned.log.enforce_retention(cleaned.clock.now_ms())
     assert not swap_in(cleaned.log, cleaned.job, cleaned.groups[0], cleaned.clock.now_ms())
     assert read_all(cleaned.log) == [record for record in cleaned.old if record.offset >= 6]
+
+
+@pytest.mark.parametrize("point", range(RENAMES))
+def test_no_room_for_a_name_changes_nothing_and_the_next_try_may_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: list[Record], point: int
+) -> None:
+    """A directory that is full to the last entry refuses longer names, of any of the files."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    cleaned = Cleaned(directory)
+    really, count = os.rename, 0
+
+    def rename(old: str, new_name: str) -> None:
+        nonlocal count
+        count += 1
+        if count == point + 1:
+            raise OSError(errno.ENOSPC, "No space left on device", old)
+        really(old, new_name)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(SwapNotBegun):
+        cleaned.swap()
+    monkeypatch.undo()
+    remove_unfinished(str(directory))
+    found = read_all(cleaned.log)
+    assert found in (cleaned.old, [record for record in new if record.offset < 12] + cleaned.old[-6:])
+    cleaned.log.segments.sweep(cleaned.clock.now_ms())
+    names = {path.name for path in directory.iterdir()}
+    assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted"))]
+    for segment in cleaned.log.segments:
+        segment.release()
+    assert read_all(cleaned.log) == found, "from the files under their ordinary names"
+    again = Log.open(directory, CONFIG, cleaned.clock)
+    assert read_all(again) == found
+    assert 15 in {txn.first_offset for txn in again.aborted_transactions(0, 100)}
+    again.release()
