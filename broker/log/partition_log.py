@@ -131,13 +131,22 @@ class Log(OrdinaryAppend):
         except OSError as error:
             self._refusal(error)
 
-    def append(self, batches: Buffer, leader_epoch: int, origin: Origin = Origin.CLIENT) -> AppendResult:
+    def append(
+        self, batches: Buffer, leader_epoch: int, origin: Origin = Origin.CLIENT, *, flush_later: bool = False
+    ) -> AppendResult:
         """Store batches at the end; offsets, leader epoch and append time are written into the caller's
         buffer.
 
         Copies of a leader's batches (`Origin.REPLICATION`) keep what they have. All or nothing: raises
-        `AppendRefused`, and then the log is as before.
+        `AppendRefused`, and then the log is as before. Waits for the disk when `flush.messages` says so;
+        `flush_later` leaves that to the caller, who looks at `flush_due`.
         """
+        stored = self._append(batches, leader_epoch, origin)
+        if not flush_later and self.flush_due:
+            self.flush_due_appends()
+        return stored
+
+    def _append(self, batches: Buffer, leader_epoch: int, origin: Origin) -> AppendResult:
         view = batches if type(batches) is memoryview else memoryview(batches)
         now_ms = self.clock.now_ms()
         if origin is Origin.CLIENT:
@@ -222,11 +231,6 @@ class Log(OrdinaryAppend):
     def _appended(self, end_offset: int) -> None:
         self._end = end_offset
         self._failing = False
-        if end_offset - self.recovery_point >= self._config.flush_messages:
-            try:
-                self.flush()
-            except OSError as error:
-                raise self._refusal(error) from error
 
     def _refusal(self, error: OSError) -> AppendRefused:
         message = f"{self._where}: cannot write to {self.directory}: {error.strerror}"
@@ -360,6 +364,18 @@ class Log(OrdinaryAppend):
         return count
 
     # --- durability
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether `flush.messages` records or more are not on disk yet."""
+        return self._end - self.recovery_point >= self._config.flush_messages
+
+    def flush_due_appends(self) -> None:
+        """`flush` for appends that are answered after it. May run in a thread. Raises `AppendRefused`."""
+        try:
+            self.flush()
+        except OSError as error:
+            raise self._refusal(error) from error
 
     def flush(self) -> None:
         """Get all that was appended onto the disk and move the recovery point up. May run in a thread."""

@@ -37,7 +37,7 @@ class Partition:
     """A hosted replica. `leader` is -1 before the controller has spoken and after the replica was stopped."""
 
     __slots__ = (
-        "_alone", "_end_watchers", "_unacknowledged", "_watchers", "in_sync", "index", "leader",
+        "_alone", "_end_watchers", "_unacknowledged", "_watchers", "flushing", "in_sync", "index", "leader",
         "leader_epoch", "local_id", "log", "partition_epoch", "proposer", "replicas", "topic", "topic_id",
     )  # fmt: skip
 
@@ -57,6 +57,8 @@ class Partition:
         self._watchers: dict[Watcher, None] = {}
         self._end_watchers: dict[Watcher, None] = {}
         self._unacknowledged: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
+        self.flushing: asyncio.Task[None] | None = None
+        """See `flushing.on_disk`."""
 
     def __repr__(self) -> str:
         return f"Partition({self}, leader={self.leader}, epoch={self.leader_epoch})"
@@ -150,11 +152,18 @@ class Partition:
     # -- data
 
     def append(
-        self, batches: memoryview, *, all_replicas: bool = False, origin: Origin = Origin.CLIENT
+        self,
+        batches: memoryview,
+        *,
+        all_replicas: bool = False,
+        origin: Origin = Origin.CLIENT,
+        flush_later: bool = False,
     ) -> AppendResult:
         """Append as leader and wake readers; offsets and epoch are written into `batches`.
 
-        Raises KafkaError or `broker.log.AppendRefused`.
+        With `flush_later` what `flush.messages` wants on disk may not be acknowledged before
+        `flushing.on_disk` was awaited, and is not readable on a sole replica. Raises KafkaError or
+        `broker.log.AppendRefused`.
         """
         if self.leader != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: leader is broker {self.leader}")
@@ -165,8 +174,10 @@ class Partition:
                 f"{self}: {len(self.in_sync.members)} in sync,"
                 f" min.insync.replicas is {log.config.min_insync_replicas}",
             )
-        result = log.append(batches, self.leader_epoch, origin)
+        result = log.append(batches, self.leader_epoch, origin, flush_later=flush_later)
         if self._alone:
+            if flush_later and log.flush_due:
+                return result
             log.high_watermark = log.end_offset
             if self._watchers or self._end_watchers:
                 self.wake(len(batches))
@@ -193,6 +204,13 @@ class Partition:
         elif self._end_watchers:
             self._wake_followers(len(batch))
         return placed
+
+    def flushed(self) -> None:
+        """The log was forced to disk: what waited for that is readable."""
+        log = self.log
+        if self._alone and log.recovery_point > log.high_watermark:
+            log.high_watermark = log.recovery_point
+            self.wake(_UNKNOWN_SIZE)
 
     def append_copies(self, batches: memoryview) -> None:
         """Append what the leader sent to this follower. Raises `broker.log.AppendRefused`."""

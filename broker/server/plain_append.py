@@ -7,7 +7,7 @@ await: batches are slices of the receive buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +46,9 @@ def plain_first(general: General) -> Callable[[PlainProduce | ProduceRequest, Re
         if not left:
             return PlainAcks(done)
         answer = general(PlainProduce(request.acks, request.timeout_ms, left).to_request(), context)
-        return _added(answer, done) if done else answer
+        if not done:
+            return answer
+        return _added_later(answer, done) if isinstance(answer, Coroutine) else _added(answer, done)
 
     return handle
 
@@ -85,6 +87,10 @@ def _has_to_wait(request: PlainProduce, find: Callable[[tuple[str, int]], Partit
     """Whether a follower of any partition has to have its batch before the answer."""
     found = (find((topic, index)) for topic, batches in request.topics.items() for index in batches)
     return not all(partition is None or partition.alone for partition in found)
+
+
+async def _added_later(answer: Awaitable[ProduceResponse], done: Mapping[str, list[Ack]]) -> ProduceResponse:
+    return _added(await answer, done)
 
 
 def _added(answer: ProduceResponse, done: Mapping[str, list[Ack]]) -> ProduceResponse:

@@ -4,7 +4,7 @@
   (KIP-896, KAFKA-18659). One batch of magic 2 per partition (KIP-98); zstd only from v7 (KIP-110).
 - acks=0 has no answer; if it fails the connection is closed, which is all the client can notice.
 - acks=all waits outside this call until the high watermark passes the batch; the next request of the
-  connection may be appended meanwhile.
+  connection may be appended meanwhile. So does the disk where `flush.messages` has it waited for.
 - Plain requests (nearly all) are read, appended and answered without an object per partition, by
   `plain_append`; what does not go that way comes here.
 - Record bytes are slices of the connection's receive buffer and go to the log from there.
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from broker.control.metadata_cache import INTERNAL_TOPICS
 from broker.log import AppendRefused, AppendResult, StorageFailed
 from broker.replication import Partition
+from broker.replication.flushing import on_disk
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.edge import CloseConnectionError
@@ -86,7 +87,7 @@ _MAGIC_AT, _MAGIC = 16, 2
 @plain_first
 def produce(
     request: ProduceRequest, context: RequestContext
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse] | InOrder | None:
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | InOrder | None:
     job = _Produce(request, context)
     topics = _distinct(request.topic_data)
     long = is_long(len(topic.partition_data) for topic in topics)
@@ -102,7 +103,7 @@ def produce(
         _keep(topics)
         return InOrder(job.append_in_turns(topics))
     job.append(topics)
-    return job.wait_for_replicas() if job.unreplicated else job.end(job.response)
+    return job.wait() if job.unflushed or job.unreplicated else job.end(job.response)
 
 
 def _holds_transactional(topics: list[TopicProduceData]) -> bool:
@@ -170,7 +171,7 @@ class _Produce:
 
     __slots__ = (
         "_acks", "_adds", "_all", "_broker", "_connection", "_internal", "_timeout_s", "_transactional_id",
-        "_verdicts", "_version", "failed", "response", "unreplicated",
+        "_verdicts", "_version", "failed", "response", "unflushed", "unreplicated",
     )  # fmt: skip
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
@@ -187,6 +188,7 @@ class _Produce:
         self.response = ProduceResponse()
         self.failed: str | None = None
         self.unreplicated: list[tuple[Partition, int, int, PartitionProduceResponse]] = []
+        self.unflushed: list[tuple[Partition, int, PartitionProduceResponse]] = []
 
     def append(self, topics: list[TopicProduceData]) -> None:
         for topic in topics:
@@ -235,7 +237,7 @@ class _Produce:
         batch = self._checked(data.records)
         if self._transactional_id is not None:
             self._check_member(self._transactional_id, partition, batch)
-        result = partition.append(batch, all_replicas=self._all)
+        result = partition.append(batch, all_replicas=self._all, flush_later=True)
         answer = PartitionProduceResponse(
             index=data.index,
             base_offset=result.base_offset,
@@ -243,6 +245,9 @@ class _Produce:
             log_start_offset=result.log_start_offset,
         )
         answers.append(answer)
+        log = partition.log
+        if log.flush_due and result.last_offset >= log.recovery_point:
+            self.unflushed.append((partition, result.last_offset, answer))
         if self._all and not partition.acknowledged(result.last_offset):
             self.unreplicated.append((partition, partition.leader_epoch, result.last_offset, answer))
         return result
@@ -304,7 +309,7 @@ class _Produce:
                 self._verdicts = await members.admit(self._transactional_id, asked, adds=self._adds)
         async for part in _in_turns(topics):
             self.append_topic(part.name, part.partition_data)
-        return await self.wait_for_replicas() if self.unreplicated else self.end(self.response)
+        return await self.wait()
 
     def _check_member(self, transactional_id: str, partition: Partition, batch: memoryview) -> None:
         members = self._broker.transaction_members
@@ -350,7 +355,25 @@ class _Produce:
                 NodeEndpoint(node_id=known.leader, host=known.host, port=known.port, rack=known.rack)
             )
 
-    # -- acks=all
+    # -- waiting
+
+    async def wait(self) -> ProduceResponse | None:
+        """Answer when the batches are where they have to be."""
+        if self.unflushed:
+            await self._wait_for_disk()
+        return await self.wait_for_replicas() if self.unreplicated else self.end(self.response)
+
+    async def _wait_for_disk(self) -> None:
+        waits = (on_disk(partition, last_offset) for partition, last_offset, _ in self.unflushed)
+        outcomes = await asyncio.gather(*waits, return_exceptions=True)
+        for (partition, _, answer), error in zip(self.unflushed, outcomes, strict=True):
+            if error is None:
+                continue
+            if not isinstance(error, AppendRefused):
+                raise error
+            self.failed = f"{partition}: {error}"
+            answer.error_code, answer.base_offset, answer.error_message = error.code, -1, error.message
+            self.unreplicated = [each for each in self.unreplicated if each[3] is not answer]
 
     async def wait_for_replicas(self) -> ProduceResponse:
         """Answer when every in-sync replica has the batches, or say which do not in time (I3)."""
