@@ -115,10 +115,10 @@ def _told(wanted: Wanted, data: PartitionData) -> None:
 @handles(
     FetchRequest,
     min=4,
-    max=17,
+    max=18,
     abandoned_on_close=True,
     max_items=NO_LIMIT,
-    notes="topic ids from v13",
+    notes="topic ids from v13; the high watermark that v18 may name (KIP-1166) is passed over",
 )
 def fetch(
     request: FetchRequest, context: RequestContext
