@@ -49,7 +49,8 @@ OTHERWISE: Final[Mapping[tuple[str, str], str]] = {
         (name, "read_only"): _RESTART
         for name in (
             "listeners", "listener.security.protocol.map", "max.connections", "max.connections.per.ip",
-            "max.connections.per.ip.overrides", "max.connection.creation.rate", "sasl.enabled.mechanisms",
+            "max.connections.per.ip.overrides", "max.connection.creation.rate",
+            "transaction.partition.verification.enable", "sasl.enabled.mechanisms",
             "sasl.mechanism.inter.broker.protocol", "ssl.client.auth", "ssl.enabled.protocols",
             "ssl.endpoint.identification.algorithm", "ssl.key.password", "ssl.keystore.certificate.chain",
             "ssl.keystore.key", "ssl.keystore.location", "ssl.keystore.password", "ssl.keystore.type",
@@ -83,9 +84,8 @@ KAFKA_ALONE: Final[Mapping[str, str]] = {
     "controller.": "KRaft, or limits on changes of topics, which are not offered",
     "cordoned.log.dirs": "not offered",
     "log.dir.failure.timeout.ms": "of KRaft: how long a broker waits to report a failed directory",
-    "add.partitions.to.txn.": "transactions of protocol 2 (KIP-890, part 2) are not offered",
+    "add.partitions.to.txn.": "pauses between tries are not tuned this way",
     "transaction.two.phase.commit.enable": "KIP-939 is not offered",
-    "transaction.partition.verification.enable": "always on",
     "alter.config.policy.": "Java classes",
     "create.topic.policy.": "Java classes",
     "client.quota.callback.": "Java classes",

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,7 @@ class Unsound(AssertionError):
 
 
 def dump(
-    directory: Path,
+    directories: Path | Sequence[Path],
     *options: str,
     kinds: tuple[str, ...] = ("log", "index", "timeindex"),
     holes: bool = False,
@@ -73,10 +74,11 @@ def dump(
 
     With `holes` offsets may be missing, as compaction leaves them.
     """
-    files = sorted(str(path) for kind in kinds for path in directory.glob(f"*.{kind}"))
+    places = [directories] if isinstance(directories, Path) else directories
+    files = sorted(str(path) for place in places for kind in kinds for path in place.glob(f"*.{kind}"))
     done = subprocess.run(
         [str(kafka_script()), "tool", _DUMP[release], "--files", ",".join(files), *options],
-        env=environment(release), capture_output=True, text=True, timeout=120, check=False,
+        env=environment(release), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     complaints = (_HOLES if holes else _REMARK).sub("", done.stderr).splitlines()
