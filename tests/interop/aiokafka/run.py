@@ -1,7 +1,8 @@
 """aiokafka's own tests that need a broker, from its repository, against one of our brokers.
 
-The source distribution has no tests, so they come from a git clone that AIOKAFKA_SOURCE names. Only `tests/`
-is taken; the client itself is the released one, in an environment of its own.
+The source distribution has no tests, so they come from a git clone: the one that AIOKAFKA_SOURCE names (bare
+will do), or one that is made here, where GitHub can be reached. Only `tests/` is taken; the client itself is
+the released one, in an environment of its own.
 """
 
 import os
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.interop.pytest_suite import PytestSuite, make_environment
-from tests.interop.suite import Options, Result, ToolChainMissing, cache, main, need
+from tests.interop.suite import Options, Result, ToolChainMissing, build_step, cache, main, need
 
 VERSION = "0.14.0"
 EXPECTS = "3.9.0"  # what the tests are told to expect of the broker
@@ -26,15 +27,27 @@ _FILES = (
     *("admin", "client", "cluster", "conn", "consumer", "coordinator", "fetcher", "pep492", "producer"),
     *("sender", "transactional_consumer", "transactional_producer"),
 )
+_ORIGIN = "https://github.com/aio-libs/aiokafka"
+_CLONE_S = 60.0
 _SETTINGS = "[pytest]\nasyncio_mode = auto\nmarkers =\n    ssl: needs certificates\n"
 
 
-def _git_repository() -> Path:
+def _git_repository(folder: Path) -> Path:
     need("git")
     given = os.environ.get("AIOKAFKA_SOURCE")
-    if not given:
-        raise ToolChainMissing("aiokafka's tests are in no package: AIOKAFKA_SOURCE has to name a git clone")
-    return Path(given)
+    if given:
+        return Path(given)
+    clone = folder / "repository.git"
+    shutil.rmtree(clone, ignore_errors=True)
+    command = ["git", "clone", "-q", "--bare", "--depth", "1", "--branch", f"v{VERSION}", _ORIGIN, clone.name]
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        build_step(command, folder, folder / "build.log", _CLONE_S, environment)
+    except ToolChainMissing as failed:
+        raise ToolChainMissing(
+            f"aiokafka's tests are in no package: AIOKAFKA_SOURCE has to name a clone of {_ORIGIN} ({failed})"
+        ) from failed
+    return clone
 
 
 def prepared() -> PytestSuite:
@@ -43,7 +56,7 @@ def prepared() -> PytestSuite:
     source = folder / f"source-{VERSION}"
     interpreter, ready = folder / "venv" / "bin" / "python", folder / f".ready-{VERSION}"
     if not ready.exists():
-        repository = _git_repository()
+        repository = _git_repository(folder)
         archive = folder / "tests.tar"
         with archive.open("wb") as output:
             command = ["git", "archive", "--format=tar", f"v{VERSION}", "tests"]
