@@ -24,6 +24,13 @@ _LISTENER_COUNTERS = (
     ("isthmus_broker_connections_idle_closed", "idle_closed", "Connections closed for silence"),
     ("isthmus_broker_connections_throttled", "throttled", "Connections that waited for their turn (KIP-612)"),
 )
+_SOCKET = "kafka_server_socketservermetrics"
+_GATE_COUNTERS = (
+    (f"{_SOCKET}_successful_authentication", "authenticated", "Clients that proved who they are"),
+    (f"{_SOCKET}_failed_authentication", "failed", "Clients that were refused"),
+    (f"{_SOCKET}_successful_reauthentication", "reauthenticated", "Sessions that were renewed (KIP-368)"),
+    (f"{_SOCKET}_expired_connections_killed", "expired", "Connections closed for a session that had ended"),
+)
 _LOG_GAUGES = (
     ("kafka_log_log_logendoffset", "end_offset", "End offset of the log"),
     ("kafka_log_log_logstartoffset", "start_offset", "Start offset of the log"),
@@ -42,6 +49,8 @@ def add_part_metrics(broker: Broker) -> None:
         metrics.counter(name, text, ("request",), partial(_by_api, broker, counts))
     for name, attribute, text in _LISTENER_COUNTERS:
         metrics.counter(name, text, ("listener",), partial(_by_listener, broker, attribute))
+    for name, attribute, text in _GATE_COUNTERS:
+        metrics.counter(name, text, ("listener",), partial(_by_gate, broker, attribute))
     metrics.gauge(
         "kafka_server_socketservermetrics_connection_count",
         "Open connections",
@@ -73,6 +82,12 @@ def _by_api(broker: Broker, counts: dict[int, int]) -> Samples:
 def _by_listener(broker: Broker, attribute: str) -> Samples:
     for name, listener in broker.listeners.items():
         yield (name,), getattr(listener, attribute)
+
+
+def _by_gate(broker: Broker, attribute: str) -> Samples:
+    for name, listener in broker.listeners.items():
+        if listener.gate is not None:
+            yield (name,), getattr(listener.gate, attribute)
 
 
 def _connections(broker: Broker) -> Samples:

@@ -11,11 +11,13 @@ from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Pending
 from broker.server.listener import Listener
 from broker.server.sasl_gate import AUTHENTICATION_S, SaslGate
+from protocol.client import AuthenticationError, Connection, SaslPlain
 from protocol.frames import encode_request
 from protocol.messages.metadata_request import MetadataRequest
 from protocol.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake_request import SaslHandshakeRequest
 from tests.support.clock import VirtualClock
+from tests.support.lone_broker import lone_broker
 
 METADATA = encode_request(MetadataRequest(topics=[]), 9, 1, "x")
 HANDSHAKE = encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1, 1, "x")
@@ -114,3 +116,30 @@ async def test_the_listener_ends_what_is_overdue():
         writer.transport.abort()
         await asyncio.gather(writer.wait_closed(), return_exceptions=True)
         await listener.close()
+
+
+async def test_metrics_tell_who_got_in_and_who_did_not(tmp_path):
+    jaas = 'PlainLoginModule required username="b" password="pw" user_b="pw";'
+    settings = {
+        "listeners": "INTERNAL://127.0.0.1:0",
+        "listener_security_protocol_map": "INTERNAL:SASL_PLAINTEXT",
+        "inter_broker_listener_name": "INTERNAL",
+        "sasl_enabled_mechanisms": "PLAIN",
+        "sasl_mechanism_inter_broker_protocol": "PLAIN",
+        "listener_name_internal_plain_sasl_jaas_config": jaas,
+    }
+    async with lone_broker(tmp_path, **settings) as (broker, _, port):
+        connection = await Connection.open("127.0.0.1", port, sasl=SaslPlain("b", "pw"))
+        await connection.close()
+        for _ in range(2):
+            with pytest.raises(AuthenticationError):
+                await Connection.open("127.0.0.1", port, sasl=SaslPlain("b", "no"))
+        found = {
+            sample.name: sample.value
+            for metric in broker.metrics.collect()
+            for sample in metric.samples
+            if "authentication" in sample.name
+        }
+    prefix = "kafka_server_socketservermetrics"
+    assert found[f"{prefix}_successful_authentication_total"] == 1
+    assert found[f"{prefix}_failed_authentication_total"] == 2
