@@ -115,6 +115,11 @@ class OffsetsLog:
         self._partition.check_leader(self._leader_epoch)
 
     @property
+    def max_batch_bytes(self) -> int:
+        """Largest batch that the topic takes."""
+        return self._partition.log.max_batch_bytes
+
+    @property
     def is_empty(self) -> bool:
         """Say whether there is nothing to read."""
         return self._partition.log.start_offset == self._partition.log.end_offset

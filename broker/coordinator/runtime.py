@@ -25,6 +25,9 @@ from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("isthmus.broker.coordinator")
 
+#: Share of the largest batch from which on a group's record is near to being refused.
+_NEARLY = 0.7
+
 
 class Runtime:
     """`partition_count` tells how many partitions the offsets topic has, or will have once it is made."""
@@ -87,7 +90,9 @@ class Runtime:
 
     def _store(self, led: Led, group: Group, store: Store) -> None:
         try:
-            last = led.log.append([group_record(group.group_id, store.image, self._clock.now_ms())])
+            batch = led.log.build([group_record(group.group_id, store.image, self._clock.now_ms())])
+            _warn_of_size(led, group, len(batch))
+            last = led.log.append_built(batch)
         except KafkaError as error:
             self._stored(group, store, error)
             return
@@ -164,3 +169,16 @@ def _answer(effect: Answer) -> None:
     assert isinstance(waiter, asyncio.Future)
     if not waiter.done():  # done when its client has gone away
         waiter.set_result(effect.result)
+
+
+def _warn_of_size(led: Led, group: Group, size: int) -> None:
+    limit = led.log.max_batch_bytes
+    if size > limit * _NEARLY:
+        logger.warning(
+            "group %r: its members and assignments take %d bytes, %s takes %d (max.message.bytes); beyond "
+            "that the group cannot be balanced any more: raise it, or set offsets.topic.compression.codec",
+            group.group_id,
+            size,
+            led.log,
+            limit,
+        )

@@ -117,7 +117,11 @@ class Shards:
             except LogError as error:
                 logger.error("%s: cannot be read, its groups have to wait: %s", led.log, error)
                 await asyncio.sleep(_RETRY_S)
-                led.shard = shard = Shard(shard.index, shard.leader_epoch, self._limits)
+                again = Shard(shard.index, shard.leader_epoch, self._limits)
+                # Topics deleted while the first attempt read: nobody says so again. Markers of that time are
+                # in the log that is read now.
+                again.deleted_meanwhile = shard.deleted_meanwhile
+                led.shard = shard = again
         self._on_active(led)
         if records:
             logger.info(

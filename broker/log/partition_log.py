@@ -114,6 +114,11 @@ class Log(OrdinaryAppend):
         segments.active.release_file()  # most partitions of a start stay idle
         return self
 
+    @property
+    def max_batch_bytes(self) -> int:
+        """Largest batch that may be appended (`max.message.bytes`)."""
+        return self._rules.max_batch_bytes
+
     def configure(self, config: LogConfig) -> None:
         """Settings for appends and retention from now on; open segments keep their index settings."""
         if config is self._config:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from broker.coordinator.offsets.committed import CommittedOffset
-from broker.coordinator.offsets_log import OFFSETS_TOPIC
+from broker.coordinator.offsets_log import OFFSETS_TOPIC, OffsetsLog
 from broker.coordinator.records import offset_record
+from broker.log.errors import CorruptLog
 from broker.log.incoming import Origin
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
@@ -152,6 +154,34 @@ async def test_a_topic_deleted_while_the_coordinator_loads(tmp_path: Path) -> No
         await _loaded(place)
         client = GroupClient(place.connection, "g")
         assert await client.committed(None) == (0, {("u", 0): (6, 0)})
+
+
+async def test_a_topic_deleted_while_a_damaged_partition_is_read_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with life(tmp_path, 0) as place:
+        await GroupClient(place.connection, "g").commit({("t", 0): 4, ("u", 0): 6})
+    failing, failed = True, asyncio.Event()
+    read_all = OffsetsLog.read_all
+
+    async def damaged(log: OffsetsLog) -> AsyncIterator[memoryview]:
+        async for batches in read_all(log):
+            if failing:
+                failed.set()
+                raise CorruptLog("no batch starts here")
+            yield batches
+
+    monkeypatch.setattr(OffsetsLog, "read_all", damaged)
+    monkeypatch.setattr("broker.coordinator.shards._RETRY_S", 0.01)
+    async with life(tmp_path, 1, leads=False) as place:
+        for name in IDS:
+            lead(place.topics, name, 1)
+        await failed.wait()
+        place.topics.delete("t")
+        failing = False
+        failed.clear()
+        await _loaded(place)
+        assert await GroupClient(place.connection, "g").committed(None) == (0, {("u", 0): (6, 0)})
 
 
 def _records(group: str, offset: int) -> list[Record]:

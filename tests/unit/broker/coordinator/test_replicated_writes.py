@@ -102,3 +102,20 @@ async def test_a_record_that_is_too_large(here: Served) -> None:
     member.metadata = member.metadata + bytes(2_000_000)
     await member.enter()
     assert (await member.sync({member.member_id: b"all"})).error_code == E.UNKNOWN_SERVER_ERROR
+
+
+async def test_a_record_that_is_nearly_too_large_is_warned_of(
+    here: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = GroupClient(here.connection, "g")
+    member.metadata = member.metadata + bytes(700_000)
+    await member.enter()
+    assert (await member.sync({member.member_id: b"all"})).error_code == E.NONE
+    assert not [record for record in caplog.records if "max.message.bytes" in record.getMessage()]
+    assert (await member.leave())[0] == 0
+    member.member_id = ""
+    member.metadata = member.metadata + bytes(100_000)
+    await member.enter()
+    assert (await member.sync({member.member_id: b"all"})).error_code == E.NONE
+    [warning] = [record for record in caplog.records if "max.message.bytes" in record.getMessage()]
+    assert "group 'g'" in warning.getMessage()
