@@ -187,8 +187,8 @@ class ControlPlane:
             return f"{text}there is none, look into the logs of the other brokers"
         named = node.data.decode(errors="replace")
         return (
-            f"{text}the one that {paths.CONTROLLER} in ZooKeeper names ({named}) does not reach this broker at "
-            "its advertised listener, or is none; look into its log"
+            f"{text}the one that {paths.CONTROLLER} in ZooKeeper names ({named}) does not reach this broker "
+            "at its advertised listener, or is none; look into its log"
         )
 
     async def hand_over(self, timeout_s: float) -> None:

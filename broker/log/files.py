@@ -6,6 +6,7 @@ crash leaves the old or the new one. Nothing here knows what is in a file.
 """
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from broker.log.errors import NotCached
 
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_FALLOC_FL_KEEP_SIZE = 1
 
 
 class OpenFile:
@@ -71,6 +73,17 @@ class OpenFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fd, size)
+
+    def allocate(self, size: int) -> bool:
+        """Reserve blocks for `size` bytes without changing the file's size, until the next `truncate`.
+
+        False where the file system cannot, or has not got so much room.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not libc.fallocate(self.fd, _FALLOC_FL_KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)):
+            return True
+        self.truncate(self.size())  # what it took before it found too little
+        return False
 
     def sync(self) -> None:
         os.fdatasync(self.fd)

@@ -23,6 +23,10 @@ from broker.log.txn_index import truncate_aborted
 
 log = logging.getLogger("isthmus.broker.log")
 
+_BLOCK = 512
+"""Unit of st_blocks."""
+_RESERVED = 1 << 20
+"""More than this beyond a file's end was reserved on purpose; file systems round up by less."""
 _OF_SEGMENT = ("log", "index", "timeindex", "txnindex")
 
 
@@ -105,7 +109,7 @@ def _find_segments(directory: str, config: LogConfig, now_ms: int) -> tuple[list
     """Segments in order, and offsets of snapshots, from one look at the directory. Leftovers of deletions
     and of interrupted writes are removed, strangers left alone.
     """
-    sizes: dict[int, int] = {}
+    found: dict[int, os.stat_result] = {}
     beside: list[tuple[int, os.DirEntry[str]]] = []
     leftovers: list[str] = []
     taken: list[int] = []
@@ -118,7 +122,7 @@ def _find_segments(directory: str, config: LogConfig, now_ms: int) -> tuple[list
                 leftovers.append(entry.path)
             elif len(stem) == 20 and stem.isdigit() and kind in _OF_SEGMENT:
                 if kind == "log":
-                    sizes[int(stem)] = entry.stat().st_size
+                    found[int(stem)] = entry.stat()
                 else:
                     beside.append((int(stem), entry))
             elif len(stem) == 20 and stem.isdigit() and kind == snapshots.KIND:
@@ -126,17 +130,29 @@ def _find_segments(directory: str, config: LogConfig, now_ms: int) -> tuple[list
     if swaps:
         swap.finish(directory, config)
         return _find_segments(directory, config, now_ms)
-    leftovers += [entry.path for base, entry in beside if base not in sizes]
+    leftovers += [entry.path for base, entry in beside if base not in found]
     remove_files(leftovers)
     segments = [
-        Segment(directory, base, size=sizes[base], config=config, now_ms=now_ms) for base in sorted(sizes)
+        Segment(directory, base, size=found[base].st_size, config=config, now_ms=now_ms)
+        for base in sorted(found)
     ]
     for segment in segments:
         if not segment.size and not any(
             entry.stat().st_size for base, entry in beside if base == segment.base_offset
         ):
             segment.without_indexes()
+    _give_back(segments, found)
     return segments, sorted(taken)
+
+
+def _give_back(segments: list[Segment], found: dict[int, os.stat_result]) -> None:
+    """What `preallocate` reserved before a crash."""
+    for segment in segments:
+        status = found[segment.base_offset]
+        if status.st_blocks * _BLOCK - status.st_size > _RESERVED:
+            segment.preallocated = True
+            segment.trim()
+            segment.release_file()
 
 
 def _load_epochs(epochs: LeaderEpochs, segments: list[Segment]) -> None:

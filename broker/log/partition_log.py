@@ -282,6 +282,7 @@ class Log(OrdinaryAppend):
         if not old.size and old.base_offset == base:
             return old
         try:
+            old.trim()
             old.save_indexes(closing=True)
             snapshots.take(self.directory, self.producers, self._end)
         except OSError as error:  # both can be made again from the batches
@@ -413,6 +414,7 @@ class Log(OrdinaryAppend):
         """Leave the directory so that a clean start needs to read nothing. Raises OSError."""
         if self._closed:
             return
+        self.segments.active.trim()
         self.segments.active.save_indexes(closing=True)
         self.flush()
         snapshots.take(self.directory, self.producers, self._end)

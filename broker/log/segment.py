@@ -34,8 +34,8 @@ class Segment:
     __slots__ = (
         "_boundaries", "_file", "_offset_index", "_saving", "_time_index", "_used", "aborted_nothing",
         "base_offset", "bytes_since_index", "created_ms", "directory", "first_timestamp", "index_bytes",
-        "index_interval", "indexes_full", "jitter_ms", "max_timestamp", "max_timestamp_offset", "size",
-        "suffix",
+        "index_interval", "indexes_full", "jitter_ms", "max_timestamp", "max_timestamp_offset",
+        "preallocated", "size", "suffix",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,8 @@ class Segment:
         """Largest timestamp of the first batch: what `segment.ms` counts from."""
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
+        self.preallocated = False
+        """Whether blocks behind its end are reserved for it (`preallocate`); its size does not show them."""
         self._file: OpenFile | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -75,6 +77,8 @@ class Segment:
         """A new, empty segment. Raises OSError, also when there is one with this base offset."""
         segment = cls(directory, base_offset, size=0, config=config, now_ms=now_ms, suffix=suffix)
         segment._file = OpenFile(segment.path("log"), create=True)
+        if config.preallocate:
+            segment.preallocated = segment._file.allocate(config.segment_bytes)
         segment._offset_index = OffsetIndex(base_offset)
         segment._time_index = TimeIndex(base_offset)
         remove_files([segment.path("index"), segment.path("timeindex"), segment.path("txnindex")])
@@ -101,6 +105,12 @@ class Segment:
                 os.rename(path, self.path(kind))
                 renamed.append(self.path(kind))
         return renamed
+
+    def trim(self) -> None:
+        """Give back what was reserved and not written. Raises OSError."""
+        if self.preallocated:
+            self.file.truncate(self.size)
+            self.preallocated = False
 
     def restore(self, kinds: Sequence[str]) -> None:
         """Give the files their ordinary names back, also after a `retire` that failed in the middle."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.clock import SystemClock
 from broker.log import AppendRefused, Log, LogConfig, LogManager, Origin
 from broker.log.segment import Segment
 from broker.log.txn_index import AbortedTxn, append_aborted, read_aborted
@@ -205,3 +206,50 @@ def test_an_entry_of_the_aborted_index_that_gets_only_so_far_leaves_no_part(tmp_
         append_aborted(path, entries[1])
     append_aborted(path, entries[2])
     assert read_aborted(path) == [entries[0], entries[2]]
+
+
+def test_a_full_disk_is_one_line_for_a_directory_and_another_when_it_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = LogManager([tmp_path], 1, "c", SystemClock())
+    logs.load()
+    for index in range(5):
+        log = logs.get_or_create(TopicPartition("t", index), new_topic_id(), LogConfig(flush_ms=0))
+        log.append(batch([b"x"]), 0)
+
+    def full(self: Log) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with caplog.at_level(logging.INFO):
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "flush", full)
+            for _ in range(3):
+                assert logs.flush_tick(SystemClock().now_ms() + 1000) == 0
+        assert [r.levelname for r in caplog.records if "flush failed" in r.message] == ["WARNING"]
+        assert "and 4 other partitions" in caplog.text
+        assert logs.flush_tick(SystemClock().now_ms() + 1000) == 5
+    assert caplog.text.count("flush works again") == 1
+    assert logs.offline_dirs == {}
+    logs.close()
+
+
+def test_retention_makes_room_on_a_disk_too_full_for_its_own_small_files(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, clock: VirtualClock
+) -> None:
+    log = open_log(segment_bytes=300, retention_bytes=300)
+    for epoch in range(4):
+        log.append(batch([bytes(200)]), epoch)
+    log.high_watermark = log.end_offset
+
+    def full(*arguments: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("broker.log.leader_epochs.write_epochs", full)
+    assert log.enforce_retention(clock.now_ms()) > 0
+    assert log.start_offset == log.segments.start > 0
+    monkeypatch.undo()
+    start, end = log.start_offset, log.end_offset
+    log.release()
+    again = open_log(segment_bytes=300)
+    assert (again.start_offset, again.end_offset) == (start, end)
+    assert min(at for _, at in again.epochs.entries()) == start
