@@ -84,12 +84,20 @@ class RawProducer:
                 await asyncio.sleep(0.05)
 
     async def produce(
-        self, topic: str, value: str, sequence: int, *, version: int = 12, identity: Identity | None = None
+        self,
+        topic: str,
+        value: str,
+        sequence: int,
+        *,
+        version: int = 12,
+        identity: Identity | None = None,
+        timestamp_ms: int | None = None,
     ) -> ErrorCode:
         """One record to partition 0; asked again while the transaction before is still being ended."""
         who = self.identity if identity is None else identity
+        now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         batch = build_batch(
-            [Record(0, time.time_ns() // 1_000_000, None, value.encode(), [])],
+            [Record(0, now_ms, None, value.encode(), [])],
             producer_id=who.producer_id,
             producer_epoch=who.epoch,
             base_sequence=sequence,

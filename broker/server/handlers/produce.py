@@ -283,8 +283,6 @@ class _Produce:
     def questions(self, topics: list[TopicProduceData]) -> list[Asked]:
         """What has to be asked of the transaction's coordinator before anything is appended."""
         members = self._broker.transaction_members
-        if not self._adds and members.answers_at_once(self._transactional_id or ""):
-            return []
         asked = []
         for topic in topics:
             for data in topic.partition_data:
@@ -295,6 +293,8 @@ class _Produce:
                     continue  # refused when its turn comes
                 if question is not None:
                     asked.append(question)
+        if asked and not self._adds and members.answers_at_once(self._transactional_id or ""):
+            return []  # looked up when each has its turn
         return asked
 
     async def append_in_turns(
