@@ -330,6 +330,11 @@ class Connection(asyncio.BufferedProtocol):
     def memory_is_free(self) -> None:
         self._steer_reading()
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a request that has not come whole."""
+        return self._buffer.pending
+
     def release_buffer(self) -> None:
         self._buffer.release()
 

@@ -171,7 +171,11 @@ class Listener(ConnectionOwner):
                     self._turn_away(connection, "it has not authenticated in time")
                 elif quiet > self._idle_s and not connection.waiting:
                     self.idle_closed += 1
-                    connection.abort()
+                    if connection.unfinished:
+                        half = f"half a request: {connection.unfinished} bytes came"
+                        self._turn_away(connection, f"{half}, nothing more for {quiet:.0f} s")
+                    else:
+                        connection.abort()
                 elif quiet > BUFFER_IDLE_S:
                     connection.release_buffer()
 

@@ -303,12 +303,20 @@ def alone(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> Iterator[Calla
         broker.kill()
 
 
-def test_half_a_frame_for_ever_ends_with_the_idle_time(alone: Callable[..., BrokerProcess]) -> None:
+def test_half_a_frame_for_ever_ends_with_the_idle_time(
+    alone: Callable[..., BrokerProcess], address: str
+) -> None:
+    """And with a line, which one that is merely idle does not get."""
     broker = alone(connections_max_idle_ms="1500")
-    with dial(broker.bootstrap) as sock:
+    with dial(broker.bootstrap, address) as sock, dial(broker.bootstrap) as idle:
         sock.sendall(b"\x00\x00\x10\x00half")
-        assert sock.recv(1) == b"", "closed"
+        with suppress(ConnectionResetError):
+            assert sock.recv(1) == b"", "closed"
+        with suppress(ConnectionResetError):
+            assert idle.recv(1) == b"", "closed"
     serves(broker.bootstrap)
+    assert broker.output.count("closing connection from") == 1
+    assert broker.output.count(f"closing connection from {address}:") == 1
 
 
 def test_connections_above_the_limits_are_closed(alone: Callable[..., BrokerProcess]) -> None:
