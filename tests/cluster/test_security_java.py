@@ -40,11 +40,13 @@ def test_console_clients(side, tmp_path, listener, mechanism):
         f"{TOOLS}.ConsoleProducer",
         *("--bootstrap-server", address, "--topic", topic, "--command-config", config),
         text="".join(line + "\n" for line in lines),
+        timeout=150,
     )
     read = kafka_tool(
         f"{TOOLS}.consumer.ConsoleConsumer",
         *("--bootstrap-server", address, "--topic", topic, "--command-config", config),
         *("--from-beginning", "--max-messages", str(len(lines)), "--timeout-ms", "60000"),
+        timeout=150,
     )
     assert read.splitlines() == lines
 
