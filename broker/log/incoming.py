@@ -7,6 +7,7 @@ that there are some. Nothing is changed here, and nothing is known about offsets
 The usual case, one plain batch, does not come here (`ordinary_append`): all refusals do.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -158,6 +159,25 @@ def check_copies(where: str, batches: Batches, log_end: int) -> int:
             )
         log_end = header.next_offset
     return log_end
+
+
+def copy_runs(batches: Batches, most_bytes: int) -> Iterator[Batches]:
+    """Batches that a follower writes with one call: as many as fit into a segment, each marker alone.
+
+    An aborting marker's index entry must be there before the marker is.
+    """
+    run: Batches = []
+    size = 0
+    for item in batches:
+        header = item[1]
+        control = bool(header.attributes & CONTROL)
+        if run and (control or run[-1][1].attributes & CONTROL or size + header.size > most_bytes):
+            yield run
+            run, size = [], 0
+        run.append(item)
+        size += header.size
+    if run:
+        yield run
 
 
 def _check_header(where: str, header: BatchHeader, origin: Origin) -> None:

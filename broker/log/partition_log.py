@@ -29,6 +29,7 @@ from broker.log.incoming import (
     Origin,
     check_batches,
     check_copies,
+    copy_runs,
     read_batches,
 )
 from broker.log.leader_epochs import LeaderEpochs
@@ -193,15 +194,21 @@ class Log(OrdinaryAppend):
         )
 
     def _append_copies(self, view: memoryview, found: Batches, now_ms: int) -> AppendResult:
-        expected = check_copies(self._where, found, self._end)
-        latest = max(header.max_timestamp for _, header in found)
-        epochs = [(header.leader_epoch, header.base_offset) for _, header in found]
-        active = self._write(view, latest, expected - 1, epochs, now_ms)
-        for pos, header in found:
-            active.note(header.last_offset, header.max_timestamp, header.size)
-            note_producer(self.producers, active, view, pos, header, header.base_offset, now_ms)
-        self._appended(expected)
-        return AppendResult(found[0][1].base_offset, expected - 1, -1, self.start_offset)
+        """What was written stays when a later batch cannot be: the follower goes on at the log's end."""
+        end = check_copies(self._where, found, self._end)
+        for run in copy_runs(found, self._config.segment_bytes):
+            first, last = run[0], run[-1]
+            part = view[first[0] : last[0] + last[1].size]
+            latest = max(header.max_timestamp for _, header in run)
+            epochs = [(header.leader_epoch, header.base_offset) for _, header in run]
+            aborted = aborted_by(self.producers, view, run, first[1].base_offset)
+            active = self._write(part, latest, last[1].last_offset, epochs, now_ms, aborted)
+            for pos, header in run:
+                active.note(header.last_offset, header.max_timestamp, header.size)
+                taker = None if aborted else active
+                note_producer(self.producers, taker, view, pos, header, header.base_offset, now_ms)
+            self._appended(last[1].next_offset)
+        return AppendResult(found[0][1].base_offset, end - 1, -1, self.start_offset)
 
     def _write(
         self,
