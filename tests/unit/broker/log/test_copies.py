@@ -101,7 +101,7 @@ def test_a_copy_has_all_that_the_leader_has(actions: list[tuple[int, str]], size
 
 
 def test_a_marker_whose_index_entry_cannot_be_written_is_not_copied() -> None:
-    """Else readers would be shown what it aborts, and after a retry one offset would hold two batches (I2)."""
+    """Else readers would see what it aborts, and after a retry one offset would hold two batches (I2)."""
     with two_logs() as (leader, follower):
         write(leader, [(7, "records"), (7, "abort")])
         index = Path(follower.directory) / "00000000000000000000.txnindex"
