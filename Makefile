@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 # Tests wait more than they compute: two files at a time. WORKERS=0 runs them one by one in one process.
 WORKERS ?= 2
 
-.PHONY: help demo test lint fmt bench bench-broker interop setup clean fuzz soak
+.PHONY: help demo test lint fmt bench bench-broker interop setup clean fuzz soak chaos
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -48,6 +48,10 @@ interop: ## suites, clients and tools that nobody here wrote; SUITES="librdkafka
 fuzz: ## coverage-guided fuzzing of frames, batches, log directories and a live broker; MINUTES=4
 	@tools/setup.sh fuzz
 	$(PY) -m tests.fuzz --minutes $(or $(MINUTES),4)
+
+chaos: ## faults against a replicated topic, and a check of what clients saw; MINUTES=60
+	@tools/setup.sh dev
+	$(PY) -m tests.chaos --minutes $(or $(MINUTES),10)
 
 soak: ## mixed load with bad connections; memory stays flat, nothing is lost; MINUTES=10
 	@tools/setup.sh dev

@@ -40,7 +40,9 @@ class BrokerProcess:
         rack: str | None = None,
         settings: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
+        program: Sequence[str] = ("isthmus",),
     ) -> None:
+        """`program` is the module to run, and what comes before `broker` on its command line."""
         self.directory = directory
         self.broker_id = broker_id
         self.zookeeper = zookeeper
@@ -49,6 +51,7 @@ class BrokerProcess:
         self._rack = rack
         self._settings = {**TEST_SETTINGS, **(settings or {})}
         self._arguments = tuple(arguments)
+        self._program = tuple(program)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,7 +72,7 @@ class BrokerProcess:
     def command(self) -> list[str]:
         settings = [part for name, text in self._settings.items() for part in ("--set", f"{name}={text}")]
         return [
-            *(sys.executable, "-m", "isthmus", "broker"),
+            *(sys.executable, "-m", *self._program, "broker"),
             *("--id", str(self.broker_id)),
             *("--zookeeper", self.zookeeper),
             *("--listener", f"PLAINTEXT://127.0.0.1:{self.port}"),
@@ -149,9 +152,10 @@ class BrokerProcess:
 class Cluster:
     """Brokers that share a ZooKeeper chroot."""
 
-    def __init__(self, directory: Path, zookeeper: str) -> None:
+    def __init__(self, directory: Path, zookeeper: str, *, program: Sequence[str] = ("isthmus",)) -> None:
         self.directory = directory
         self.zookeeper = zookeeper
+        self._program = program
         self.brokers: dict[int, BrokerProcess] = {}
 
     def add(
@@ -159,7 +163,9 @@ class Cluster:
     ) -> BrokerProcess:
         """A broker that is not started yet."""
         directory = self.directory / f"broker-{broker_id}"
-        broker = BrokerProcess(directory, self.zookeeper, broker_id, rack=rack, settings=settings)
+        broker = BrokerProcess(
+            directory, self.zookeeper, broker_id, rack=rack, settings=settings, program=self._program
+        )
         self.brokers[broker_id] = broker
         return broker
 

@@ -1,0 +1,1 @@
+"""Faults by a seeded schedule against real brokers, and a checker of what real clients saw: README.md."""
