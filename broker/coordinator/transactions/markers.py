@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from broker.control.internal_topics import TRANSACTIONS_TOPIC
@@ -36,6 +36,9 @@ _VALUE: Final = struct.Struct(">hi")
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
 _SEND_TIMEOUT_S: Final = 10.0
+_REPLICATED_S: Final = 8.0
+"""Longest wait for the other replicas before the marker is written again: less than what senders wait."""
+_IN_A_TURN: Final = 100
 _STRICT_FROM: Final = 2
 FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """The partition has heard of a newer producer or coordinator: its own marker is there or will come."""
@@ -85,6 +88,16 @@ class Watch:
         self.ended = False
 
 
+class _Written(NamedTuple):
+    """A marker in a leader's log; `code` is the answer once the other replicas have it too."""
+
+    partition: TopicPartition
+    replica: Partition
+    last_offset: int
+    leader_epoch: int
+    code: ErrorCode
+
+
 class MarkerWriter:
     """Writes markers into this broker's own partitions; `on_offsets` hears of those in the offsets topic."""
 
@@ -115,17 +128,52 @@ class MarkerWriter:
         if others:
             self._watched[key] = others
 
-    def write(self, partition: TopicPartition, ending: Ending, *, only_known: bool = False) -> ErrorCode:
-        """Append a marker. `only_known`: not where the partition has never seen this producer."""
+    async def write(
+        self,
+        partitions: Iterable[TopicPartition],
+        ending: Ending,
+        *,
+        only_known: Container[TopicPartition] = (),
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Append markers and wait until every in-sync replica has them: a marker that is lost with its leader
+        would leave a transaction open for ever. `only_known`: not where the partition has never seen the
+        producer.
+        """
+        answers: dict[TopicPartition, ErrorCode] = {}
+        written: list[_Written] = []
+        for count, partition in enumerate(partitions, 1):
+            found = self._append(partition, ending, only_known=partition in only_known)
+            if isinstance(found, ErrorCode):
+                answers[partition] = found
+            else:
+                written.append(found)
+            if count % _IN_A_TURN == 0:
+                await asyncio.sleep(0)
+        deadline = asyncio.get_running_loop().time() + _REPLICATED_S
+        for each in written:
+            left = deadline - asyncio.get_running_loop().time()
+            code = await each.replica.wait_acknowledged(each.last_offset, each.leader_epoch, left)
+            if code is ErrorCode.NONE:
+                code = each.code
+                if each.partition.topic == OFFSETS_TOPIC:
+                    self._on_offsets(each.partition.partition, ending.producer_id, ending.commit)
+            answers[each.partition] = code
+        return answers
+
+    def _append(self, partition: TopicPartition, ending: Ending, *, only_known: bool) -> ErrorCode | _Written:
         try:
             replica = self._replicas.leader(partition.topic, partition.partition)
             producer = replica.log.producers.get(ending.producer_id)
             if only_known and producer is None:
                 return ErrorCode.NONE
             if ending.version >= _STRICT_FROM and producer is not None and producer.epoch >= ending.epoch:
-                return ErrorCode.INVALID_PRODUCER_EPOCH
+                # Perhaps by an earlier try of this one, which not all replicas have yet.
+                last = replica.log.end_offset - 1
+                return _Written(
+                    partition, replica, last, replica.leader_epoch, ErrorCode.INVALID_PRODUCER_EPOCH
+                )
             batch = memoryview(bytearray(marker_batch(ending, self._now_ms())))
-            replica.append(batch, all_replicas=True, origin=Origin.COORDINATOR)
+            result = replica.append(batch, all_replicas=True, origin=Origin.COORDINATOR)
         except (KafkaError, AppendRefused) as error:
             return ErrorCode(error.code)
         except LogError as error:
@@ -133,9 +181,7 @@ class MarkerWriter:
             return ErrorCode.KAFKA_STORAGE_ERROR
         for watch in self._watched.pop((partition, ending.producer_id), ()):
             watch.ended = True
-        if partition.topic == OFFSETS_TOPIC:
-            self._on_offsets(partition.partition, ending.producer_id, ending.commit)
-        return ErrorCode.NONE
+        return _Written(partition, replica, result.last_offset, replica.leader_epoch, ErrorCode.NONE)
 
 
 class MarkerSender:
@@ -183,6 +229,7 @@ class MarkerSender:
         """One try for each partition; those that are gone count as done."""
         answers: dict[TopicPartition, ErrorCode] = {}
         remote: dict[int, list[TopicPartition]] = {}
+        here: list[TopicPartition] = []
         if self._metadata.topic(TRANSACTIONS_TOPIC) is None:
             return dict.fromkeys(left, ErrorCode.LEADER_NOT_AVAILABLE)  # the controller has not spoken yet
         for partition in sorted(left):
@@ -193,12 +240,16 @@ class MarkerSender:
             elif known.leader == NO_LEADER:
                 answers[partition] = ErrorCode.LEADER_NOT_AVAILABLE
             elif known.leader == self._writer.broker_id:
-                # After a change of coordinator nobody knows whether the topic is still the same one.
-                answers[partition] = self._writer.write(partition, ending, only_known=noted is None)
+                here.append(partition)
             else:
                 remote.setdefault(known.leader, []).append(partition)
-        for leader, theirs in remote.items():
-            answers |= await self._ask(leader, ending, theirs)
+        # After a change of coordinator nobody knows whether the topic is still the same one.
+        unsure = {partition for partition in here if topic_ids.get(partition.topic) is None}
+        for found in await asyncio.gather(
+            self._writer.write(here, ending, only_known=unsure),
+            *(self._ask(leader, ending, theirs) for leader, theirs in remote.items()),
+        ):
+            answers |= found
         return answers
 
     async def _ask(

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -65,12 +64,12 @@ async def _write(marker: WritableTxnMarker, context: RequestContext) -> Writable
     )
     result = WritableTxnMarkerResult(producer_id=marker.producer_id)
     for topic in marker.topics:
-        answers = []
-        for count, index in enumerate(topic.partition_indexes, 1):
-            code = context.broker.markers.write(TopicPartition(topic.name, index), ending)
-            answers.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
-            if count % 100 == 0:
-                await asyncio.sleep(0)
+        asked = [TopicPartition(topic.name, index) for index in topic.partition_indexes]
+        written = await context.broker.markers.write(asked, ending)
+        answers = [
+            WritableTxnMarkerPartitionResult(partition_index=each.partition, error_code=code)
+            for each, code in written.items()
+        ]
         result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=answers))
     return result
 
