@@ -26,7 +26,7 @@ class Nemesis:
     def run(self, seconds: float) -> None:
         """Faults for this long, then everything is whole again."""
         end = time.monotonic() + seconds
-        kinds = [self.kill, self.pause, self.restart, self.kill_the_controller]
+        kinds = [self.kill, self.kill_ahead, self.kill_the_controller, self.pause, self.restart]
         while time.monotonic() < end:
             kind = self._chance.choice(kinds)
             kind()
@@ -54,6 +54,20 @@ class Nemesis:
         client = AdminClient({"bootstrap.servers": self._cluster.bootstrap, "log_level": 0})
         number = client.list_topics(timeout=30).controller_id
         self._kill(self._cluster.brokers.get(number) or self._anyone())
+
+    def kill_ahead(self) -> None:
+        """The others stand still, shorter than they may lag; one is killed before they have all it has."""
+        killed = self._anyone()
+        others = [each for each in self._cluster.brokers.values() if each is not killed]
+        self._say(f"kill broker {killed.broker_id} while the others stand still")
+        for broker in others:
+            broker.pause()
+        time.sleep(1.0)
+        killed.kill()
+        for broker in others:
+            broker.resume()
+        time.sleep(self._chance.choice([0.0, 5.0]))
+        killed.start()
 
     def pause(self) -> None:
         """SIGSTOP, shorter or longer than the session: what it does afterwards must not count."""
