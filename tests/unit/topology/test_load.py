@@ -173,7 +173,7 @@ clusters:
       - id: 1
         settings:
           log.segment.bytes: tiny
-          ssl.keystore.location: /k
+          process.roles: broker
     topics:
       orders:
         configs:
@@ -186,5 +186,5 @@ clusters:
     messages = [message for _, message in found]
     assert "log.retention.hours" in messages[0]
     assert "whole number" in messages[1]
-    assert "plain connections only" in messages[2]
+    assert "use ZooKeeper" in messages[2]
     assert "retention.ms" in messages[3]
