@@ -53,7 +53,7 @@ def is_plain(request: ProduceRequest) -> bool:
         and len(set(names)) == len(names)
         and all(len(name.encode()) < 127 for name in names)
         and all(data is not None and 61 <= len(data) < 2**21 - 1 for data in batches)
-        and not any(data[22] & 0x10 for data in batches if data is not None)
+        and not any(data[22] & 0x10 for data in batches if isinstance(data, bytes))
     )
 
 
