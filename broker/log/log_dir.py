@@ -21,10 +21,8 @@ from broker.log.files import remove_files, replace_file
 from protocol.types import TopicPartition
 
 _PARTITION: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>\d{1,10})")
-_FUTURE: Final = re.compile(_PARTITION.pattern + r"\.[0-9a-f]{32}-future")
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
-FUTURE_SUFFIX: Final = "-future"
 
 
 class Unchosen(NamedTuple):
@@ -48,8 +46,6 @@ class LogDir:
         self.damaged: dict[TopicPartition, dict[str, int]] = {}
         """Partitions that cannot be opened, with their offsets by checkpoint, which must stay."""
         self.unchosen: dict[TopicPartition, Unchosen] = {}
-        self.arriving: dict[TopicPartition, dict[str, int]] = {}
-        """Offsets, by checkpoint, of partitions that are about to be moved here."""
         self._lock = -1
         try:
             Path(self.path).mkdir(parents=True, exist_ok=True)
@@ -111,7 +107,6 @@ class LogDir:
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         others = [*self.damaged.items(), *((tp, each.offsets) for tp, each in self.unchosen.items())]
-        others += list(self.arriving.items())
         kept = {tp: known[name] for tp, known in others if name in known}
         checkpoints.write_offsets(self.file(name), {**kept, **offsets})
 
@@ -126,19 +121,12 @@ class LogDir:
 
     def partitions(self) -> dict[TopicPartition, str]:
         """Partition directories by name; others, also those on their way out, are left alone."""
-        return dict(self._directories(_PARTITION))
-
-    def futures(self) -> list[tuple[TopicPartition, str]]:
-        """Directories of partitions that are being moved here (KIP-113)."""
-        return self._directories(_FUTURE)
-
-    def _directories(self, pattern: re.Pattern[str]) -> list[tuple[TopicPartition, str]]:
-        found = []
+        found = {}
         with os.scandir(self.path) as entries:
             for entry in entries:
-                match = pattern.fullmatch(entry.name)
+                match = _PARTITION.fullmatch(entry.name)
                 if match and entry.is_dir():
-                    found.append((TopicPartition(match["topic"], int(match["partition"])), entry.path))
+                    found[TopicPartition(match["topic"], int(match["partition"]))] = entry.path
         return found
 
     def condemned(self) -> list[str]:

@@ -97,7 +97,8 @@ class LogManager(LogUpkeep):
             offsets = {name: found[tp] for name, found in known if tp in found}
             try:
                 topic_id = duplicates.topic_id_in(path)
-                if tp in self._logs and not self._comes_first(tp, home, path, topic_id, offsets):
+                if tp in self._logs:
+                    self._keep_for_choice(tp, home, path, topic_id, offsets)
                     continue
                 opened = self._open(path, config_of(tp.topic), offsets, clean=home.was_clean)
             except (OSError, LogError) as error:
@@ -127,30 +128,17 @@ class LogManager(LogUpkeep):
             clean=clean, producer_expiration_ms=self._producer_expiration_ms,
         )  # fmt: skip
 
-    def _comes_first(
+    def _keep_for_choice(
         self, tp: TopicPartition, home: LogDir, path: str, topic_id: bytes | None, offsets: Mapping[str, int]
-    ) -> bool:
-        """Whether the directory takes the place of the one that was found before it. Raises `LogDirError`."""
+    ) -> None:
+        """Leave a second directory of the name unopened until the controller speaks. Raises `LogDirError`."""
         other = self._logs[tp].directory
-        known = self._topic_ids.get(tp)
-        if known is not None and topic_id is not None and known != topic_id:
-            home.unchosen[tp] = Unchosen(path, topic_id, offsets)
-            log.warning(
-                "%s is in %s and in %s, of different topics: the controller says which counts",
-                tp,
-                other,
-                path,
-            )
-            return False
-        moved = duplicates.successor(other, path)
-        if moved is None:
+        if topic_id is None or self._topic_ids.get(tp, topic_id) == topic_id:
             raise duplicates.refusal(tp, other, path)
-        log.warning("%s: its move to %s was interrupted at its end, what it came from is deleted", tp, moved)
-        if moved == path:
-            self._condemn(self._take_out(tp, DELETED_SUFFIX), 0)
-            return True
-        self._condemn(_rename(path, home.file(renamed(tp, DELETED_SUFFIX))), 0)
-        return False
+        home.unchosen[tp] = Unchosen(path, topic_id, offsets)
+        log.warning(
+            "%s is in %s and %s, of different topics: the controller says which counts", tp, other, path
+        )
 
     def _condemn(self, path: str, due_ms: int) -> None:
         self._condemned.append((due_ms, path))
