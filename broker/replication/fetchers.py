@@ -181,6 +181,7 @@ class LeaderFetcher:
         self._connect = connect
         self._broker_epoch = broker_epoch
         self._copies: dict[Key, _Copy] = {}
+        self._asked: dict[Key, _Copy] = {}  # by the fetch that is under way
         self._session = FetchSession(settings.max_bytes)
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
@@ -268,6 +269,11 @@ class LeaderFetcher:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def _is_followed(self, copy: _Copy) -> bool:
+        """Whether that is so still, after others have had their turn."""
+        key = (copy.partition.topic_id, copy.partition.index)
+        return self._copies.get(key) is copy and copy.current
+
     def _delay(self, copy: _Copy) -> None:
         copy.not_before = self._now() + self._settings.backoff_s
 
@@ -276,6 +282,7 @@ class LeaderFetcher:
     def _positions(self) -> dict[Key, Position]:
         now = self._now()
         positions = {}
+        self._asked = dict(self._copies)
         for key, copy in self._copies.items():
             if copy.truncated and copy.current and copy.not_before <= now:
                 log = copy.partition.log
@@ -328,9 +335,10 @@ class LeaderFetcher:
         size = 0
         for topic in response.responses:
             for data in topic.partitions:
-                copy = self._copies.get((topic.topic_id, data.partition_index))
-                if copy is None or not copy.current:
-                    continue
+                key = (topic.topic_id, data.partition_index)
+                copy = self._copies.get(key)
+                if copy is None or copy is not self._asked.get(key) or not copy.current:
+                    continue  # followed no more, or anew: this is of another time
                 self._take(copy, data)
                 size += len(data.records) if isinstance(data.records, memoryview) else 0
                 if size > self._settings.max_bytes:  # others have had to wait for this much copying
@@ -409,7 +417,7 @@ class LeaderFetcher:
         for topic in response.topics:
             for end in topic.partitions:
                 known = copies.pop((topic.topic, end.partition), None)
-                if known is None or not known.current:
+                if known is None or not self._is_followed(known):
                     continue
                 if end.error_code:
                     self._delay(known)
@@ -440,7 +448,7 @@ class LeaderFetcher:
         for topic in response.topics:
             for start in topic.partitions:
                 known = copies.pop((topic.name, start.partition_index), None)
-                if known is None or not known.current:
+                if known is None or not self._is_followed(known):
                     continue
                 if start.error_code:
                     self._delay(known)

@@ -13,14 +13,15 @@ from collections.abc import Collection, Iterable
 
 UNKNOWN_OFFSET = -1
 NO_BROKER_EPOCH = -1
+_PROPOSE_AGAIN_S = 1.0
 
 
 class Follower:
     """How far one follower has come, as its fetches tell. Times are seconds of a monotonic clock."""
 
     __slots__ = (
-        "_fetched_at", "_leader_end", "broker_epoch", "caught_up_at", "end_offset", "replica_id",
-        "start_offset",
+        "_fetched_at", "_leader_end", "_refused_until", "broker_epoch", "caught_up_at", "end_offset",
+        "replica_id", "start_offset",
     )  # fmt: skip
 
     def __init__(self, replica_id: int, caught_up_at: float) -> None:
@@ -31,6 +32,15 @@ class Follower:
         self.caught_up_at = caught_up_at
         self._fetched_at = caught_up_at
         self._leader_end = UNKNOWN_OFFSET
+        self._refused_until = caught_up_at
+
+    @property
+    def may_be_proposed(self) -> bool:
+        return self._fetched_at >= self._refused_until
+
+    def refused(self) -> None:
+        """The controller does not want it in the ISR now; it fetches on, and is proposed again in a while."""
+        self._refused_until = self._fetched_at + _PROPOSE_AGAIN_S
 
     def fetched(self, offset: int, start_offset: int, leader_end: int, now: float) -> None:
         """It has asked for `offset`: everything below is in its log.
@@ -53,11 +63,11 @@ class Follower:
 class InSyncReplicas:
     """One term of one leader. `members` is what the controller has stored, `version` its partition epoch."""
 
-    __slots__ = ("_epoch_start", "_local_id", "followers", "maximal", "members", "proposed", "version")
+    __slots__ = ("_local_id", "epoch_start", "followers", "maximal", "members", "proposed", "version")
 
     def __init__(self, local_id: int) -> None:
         self._local_id = local_id
-        self._epoch_start = 0
+        self.epoch_start = 0
         self.followers: dict[int, Follower] = {}
         self.members: tuple[int, ...] = ()
         self.maximal: frozenset[int] = frozenset()
@@ -69,7 +79,7 @@ class InSyncReplicas:
         self, members: Iterable[int], version: int, replicas: Iterable[int], epoch_start: int, now: float
     ) -> None:
         """A term of leadership begins with the log's end at `epoch_start`; nothing is known of followers."""
-        self._epoch_start = epoch_start
+        self.epoch_start = epoch_start
         self.followers = {}
         self._assign(replicas, now)
         self.settle(members, version)
@@ -128,8 +138,9 @@ class InSyncReplicas:
         return (
             follower is not None
             and replica not in self.maximal
+            and follower.may_be_proposed
             and follower.end_offset >= high_watermark
-            and follower.end_offset >= self._epoch_start
+            and follower.end_offset >= self.epoch_start
         )
 
     # -- proposals
@@ -138,6 +149,13 @@ class InSyncReplicas:
         """One more member: from now on the high watermark waits for it."""
         self.proposed = (*self.members, replica)
         self.maximal = frozenset(self.proposed)
+
+    def refuse(self) -> None:
+        """The proposal on its way was turned down: whoever should have joined waits a while."""
+        for replica in set(self.proposed or ()) - set(self.members):
+            if replica in self.followers:
+                self.followers[replica].refused()
+        self.settle(self.members, self.version)
 
     def propose_leaving(self, replicas: Collection[int]) -> None:
         """Fewer members: until that is stored the high watermark waits for them all the same."""

@@ -153,6 +153,6 @@ class IsrUpdates:
             partition, code.name, partition.in_sync.proposed,
         )  # fmt: skip
         if code == ErrorCode.INELIGIBLE_REPLICA:  # stopped or started again meanwhile: it will fetch again
-            partition.settle_isr(before, partition.partition_epoch)
+            partition.isr_refused()
             return True
         return code in _SUPERSEDED

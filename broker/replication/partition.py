@@ -88,6 +88,11 @@ class Partition:
     def high_watermark(self) -> int:
         return self.log.high_watermark
 
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether the high watermark has reached this term: before, readers may know more (KIP-207)."""
+        return self.log.high_watermark >= self.in_sync.epoch_start
+
     # -- leadership
 
     def lead(
@@ -217,9 +222,14 @@ class Partition:
         self.log.append(batches, self.leader_epoch, Origin.REPLICATION)
 
     def follow_high_watermark(self, leaders: int) -> None:
-        """What the leader says is readable, of what is here."""
+        """What the leader says is readable, of what is here.
+
+        A new leader may know less than this follower does, until its own followers have fetched.
+        """
         log = self.log
         before = log.high_watermark
+        if leaders <= before:
+            return
         log.high_watermark = leaders
         if self._watchers and log.high_watermark > before:
             self.wake(_UNKNOWN_SIZE)
@@ -264,6 +274,11 @@ class Partition:
             self.partition_epoch = partition_epoch
             self.in_sync.settle(isr, partition_epoch)
             self._isr_changed()
+
+    def isr_refused(self) -> None:
+        """The controller has turned the proposal down, and will not store it."""
+        self.in_sync.refuse()
+        self._isr_changed()
 
     def _advance(self) -> None:
         """Move the high watermark to what every in-sync replica has, and tell those who wait for it."""

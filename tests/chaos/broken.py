@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 from broker.log import Log
-from broker.replication import fetchers, truncation
+from broker.replication import Partition, fetchers, truncation
 from broker.replication.in_sync import InSyncReplicas
 from isthmus.cli import main
 
@@ -19,9 +19,13 @@ from isthmus.cli import main
 def _high_watermark() -> None:
     """A leader counts what it alone has as replicated."""
 
+    def alone(self: Partition) -> None:
+        self._alone = self.is_leader
+
     def own_end(self: InSyncReplicas, leader_end: int) -> int:
         return leader_end
 
+    Partition._isr_changed = alone  # type: ignore[method-assign]
     InSyncReplicas.high_watermark = own_end  # type: ignore[method-assign]
 
 

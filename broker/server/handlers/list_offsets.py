@@ -2,6 +2,8 @@
 
 - -1 is the end that the client may read up to: the high watermark, or the last stable offset for
   read_committed; -2 (and -4, KIP-405) the log's start; -3 the record with the largest timestamp (KIP-734).
+- A leader whose high watermark has not reached the beginning of its term does not say where the end is:
+  OFFSET_NOT_AVAILABLE (KIP-207), for consumers may have read further already.
 - A time looks up the first record at or after it, inside the batch too, and only below that end.
 """
 
@@ -29,6 +31,7 @@ EARLIEST_LOCAL = -4
 READ_COMMITTED = 1
 NO_EPOCH = -1
 _EPOCH_FROM = 4
+_NOT_AVAILABLE_FROM = 5
 _OLDEST_SPECIAL = {7: MAX_TIMESTAMP, 8: EARLIEST_LOCAL}
 
 
@@ -68,7 +71,15 @@ async def _look_up(
     time = wanted.timestamp
     if time < _OLDEST_SPECIAL.get(context.api_version, EARLIEST):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"v{context.api_version} has no timestamp {time}")
-    log = context.broker.replicas.leader(topic, wanted.partition_index, wanted.current_leader_epoch).log
+    partition = context.broker.replicas.leader(topic, wanted.partition_index, wanted.current_leader_epoch)
+    log = partition.log
+    if time not in (EARLIEST, EARLIEST_LOCAL) and not partition.knows_its_end:
+        code = (
+            ErrorCode.OFFSET_NOT_AVAILABLE
+            if context.api_version >= _NOT_AVAILABLE_FROM
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+        raise KafkaError(code, f"{partition}: the new leader does not know the high watermark yet")
     readable_end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
     if time == LATEST:
         answer.offset = readable_end

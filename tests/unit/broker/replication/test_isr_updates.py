@@ -121,7 +121,9 @@ async def test_an_ineligible_replica_stays_out_until_it_fetches_again(place: Pla
     controller.script = [refused(ErrorCode.INELIGIBLE_REPLICA)]
     partition.followed(2, 1, 0, 1.0)
     await settled(partition, 1)
-    partition.followed(2, 1, 0, 2.0)
+    partition.followed(2, 1, 0, 1.5)
+    assert partition.in_sync.proposed is None, "not at every fetch"
+    partition.followed(2, 1, 0, 2.1)
     await settled(partition, 1, 2)
 
 
