@@ -111,3 +111,26 @@ async def test_epochs_and_repeats_are_refused_one_by_one(node: Served) -> None:
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=twice)])
     answer = await node.connection.send(request, 5)
     assert [part.error_code for part in answer.topics[0].partitions] == [0, ErrorCode.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (8, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+async def test_a_new_leader_does_not_say_where_the_end_is_before_it_knows(
+    node: Served, version: int, code: ErrorCode
+) -> None:
+    """Consumers may have read further than the high watermark that it knows (KIP-207)."""
+    await filled(node)
+    partition = node.broker.replicas.leader("t", 0)
+    partition.log.truncate_to(3)
+    await node.produce("t", batch(b"f", b"g", timestamp=T0 + 1000))
+    partition.log._high_watermark = 3  # as of a follower that was behind in knowing, not in having
+    partition.lead(BROKER_ID, 5, (1, 2), (1, 2), 7, 0.0)
+    for time in (-1, T0):
+        (refused,) = await ask(node, time, version=version)
+        assert refused.error_code == code
+    (earliest,) = await ask(node, -2, version=version)
+    assert earliest.error_code == ErrorCode.NONE
+    partition.followed(2, 5, 1, 1.0)
+    (latest,) = await ask(node, -1, version=version)
+    assert (latest.error_code, latest.offset) == (0, 5)
