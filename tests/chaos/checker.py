@@ -50,6 +50,8 @@ def _sends(history: History, found: Findings) -> None:
         where = f"{send.value} (partition {send.partition}, acknowledged at {send.offset})"
         if send.value not in held.get(send.partition, ()):
             found["lost"].append(where)
+        if send.offset < 0:
+            continue  # stored by an earlier try, where is not said
         key = (send.producer, send.partition)
         before = last.get(key, (-1, -1))
         if send.offset <= before[0]:

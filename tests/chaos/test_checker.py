@@ -101,6 +101,12 @@ def test_nonmonotonic_send() -> None:
     assert named(history) == {"nonmonotonic_send"}
 
 
+def test_an_acknowledgement_without_an_offset_is_in_no_order() -> None:
+    history = right()
+    history.sends[1].offset = -1
+    assert named(history) == set()
+
+
 @pytest.mark.parametrize("by_poll", [True, False])
 def test_aborted_read(by_poll: bool) -> None:
     history = right()
