@@ -37,8 +37,6 @@ def is_repetition(image: Image, producer_id: int, epoch: int) -> bool:
     if image.state in (TxnState.ONGOING, TxnState.EMPTY):
         allowed = current
         repeated = False
-    elif image.state in ENDING:
-        allowed = repeated
     else:
         allowed = repeated or current
     if not allowed:
@@ -55,6 +53,8 @@ def ended(image: Image, repeated: bool, commit: bool, fresh_id: int, now_ms: int
     if image.state is TxnState.ONGOING:
         return _decided(image, commit, fresh_id, now_ms)
     if image.state in ENDING:
+        if not repeated:  # the end of what comes next; Kafka fences the producer for its haste
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         raise refused_end(image, commit)
     if repeated and image.state is (TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT):
         return None

@@ -241,6 +241,15 @@ def test_epochs_that_run_out_at_an_end_give_a_new_producer_id() -> None:
     assert (again.producer_id, again.epoch) == (99, 0), "it asks with what it had: the answer got lost"
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_next_end_waits_for_the_markers_of_the_one_before(commit: bool) -> None:
+    ending = end_v2(OPEN, 7, 2, True)
+    assert ending is not None
+    assert code_of(end_v2, ending, 7, 3, commit) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert code_of(end_v2, ending, 7, 4, commit) is ErrorCode.PRODUCER_FENCED
+    assert code_of(end_v2, ending, 7, 2, False) is ErrorCode.INVALID_TXN_STATE
+
+
 def test_a_fence_at_the_last_epoch_leaves_none() -> None:
     worn = replace(OPEN, epoch=32_766)
     fenced = rules.fenced(worn, 300, 2)
