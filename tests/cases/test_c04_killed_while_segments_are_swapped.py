@@ -1,6 +1,7 @@
 """C04: killed while cleaned segments replace old ones: a start finds the old or the new set, and no debris.
 
-ISTHMUS_SLOW=1 kills fifteen times, as the case asks for; otherwise three times.
+ISTHMUS_SLOW=1 kills fifteen times, as the case asks for, otherwise three times; and kills a broker with
+50,000 keys at any time, after cleanings have come to their end.
 """
 
 import os
@@ -26,8 +27,10 @@ from tests.support.broker import BrokerProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-KILLS = 15 if os.environ.get("ISTHMUS_SLOW") == "1" else 3
+SLOW = os.environ.get("ISTHMUS_SLOW") == "1"
+KILLS = 15 if SLOW else 3
 KEYS = 500
+MANY_KEYS, MANY_KILLS = 50_000, 8
 TOPIC = "swapped"
 SETTINGS = {
     "log.cleaner.backoff.ms": "50",
@@ -40,8 +43,10 @@ CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "se
 class Writer(threading.Thread):
     """Counts up under every key, for ever; `acknowledged` is the newest count that the broker has."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, keys: int = KEYS, pause_s: float = 0.2) -> None:
         super().__init__(daemon=True)
+        self._keys = keys
+        self._pause_s = pause_s
         self.acknowledged: dict[bytes, int] = {}
         self.sent: dict[int, tuple[bytes, int]] = {}
         """Offset -> (key, count), as acknowledged."""
@@ -56,17 +61,22 @@ class Writer(threading.Thread):
         count = 0
         while not self._stop_now.is_set():
             count += 1
-            for n in range(KEYS):
+            for n in range(self._keys):
                 key = b"key-%d" % n
                 self._producer.produce(
                     TOPIC, key=key, value=b"%d" % count + bytes(100), on_delivery=self._delivered
                 )
+                if not n % KEYS:
+                    self._wait_for_room()
             self._producer.poll(0)
-            self._stop_now.wait(0.2)  # a steady load, not all that the machine can do
-            while len(self._producer) > 20 * KEYS and not self._stop_now.is_set():
-                self._producer.poll(0.05)
+            self._stop_now.wait(self._pause_s)  # a steady load, not all that the machine can do
         if self._producer.flush(120):
             self.failed.append("not everything was delivered")
+
+    def _wait_for_room(self) -> None:
+        self._producer.poll(0)
+        while len(self._producer) > 20 * KEYS:
+            self._producer.poll(0.05)
 
     def _delivered(self, error: object, message: object) -> None:
         if error is not None:
@@ -141,6 +151,7 @@ def test_killed_again_and_again(process: BrokerProcess) -> None:
         earliest = first
         for offset, record in found.items():
             assert seen.setdefault(offset, record) == record, f"two values at offset {offset}"
+    wait_until(lambda: "compacted up to" in process.output, "a cleaning comes to its end", bound_s=150)
     writer.stop()
     assert not writer.failed
     for offset, record in writer.sent.items():
@@ -152,6 +163,40 @@ def test_killed_again_and_again(process: BrokerProcess) -> None:
     wait_until(lambda: not debris(directory), "nothing left of swaps", bound_s=30)
     assert len(found) < len(writer.sent), "something was compacted"
     assert start_times[-1] <= 2 * start_times[0] + 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SLOW, reason="takes minutes: ISTHMUS_SLOW=1 runs it")
+@pytest.mark.timeout(3600)
+def test_killed_at_any_time_with_many_keys(process: BrokerProcess) -> None:
+    """Every kill comes at a random moment after a cleaning that this broker has brought to its end."""
+    admin = AdminClient({"bootstrap.servers": process.bootstrap})
+    configs = {**CONFIGS, "segment.bytes": "3000000", "min.cleanable.dirty.ratio": "0.3"}
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=configs)])[TOPIC].result(30)
+    directory = process.directory / "data" / "log" / f"{TOPIC}-0"
+    writer = Writer(process.bootstrap, MANY_KEYS, 2.0)
+    writer.start()
+    seen: dict[int, tuple[bytes, int]] = {}
+    finished = 0
+    for _ in range(MANY_KILLS):
+        wait_until(lambda: "compacted up to" in process.output, "a cleaning comes to its end", bound_s=600)
+        time.sleep(random.uniform(0, 3))  # anywhere
+        process.kill()
+        finished += process.output.count("compacted up to")
+        process.start()
+        _, found = read_all(process.bootstrap)
+        for offset, record in found.items():
+            assert seen.setdefault(offset, record) == record, f"two values at offset {offset}"
+    writer.stop()
+    assert not writer.failed
+    for offset, record in writer.sent.items():
+        assert seen.setdefault(offset, record) == record, f"two values at offset {offset}"
+    _, found = read_all(process.bootstrap)
+    assert {key: count for _, (key, count) in sorted(found.items())} == writer.acknowledged
+    assert len(writer.acknowledged) == MANY_KEYS
+    assert finished >= MANY_KILLS
+    alter_quiet(admin)
+    wait_until(lambda: not debris(directory), "nothing left of swaps", bound_s=60)
 
 
 def alter_quiet(admin: AdminClient) -> None:
