@@ -52,21 +52,21 @@ def start(tmp_path: Path, zookeeper: str) -> Iterator[Callable[..., Broker]]:
         broker.kill()
 
 
-def sent(broker: Broker, partition: int, value: bytes = b"x", *, topic: str = "t") -> int | None:
+def sent(broker: Broker, partition: int, value: bytes = b"x", *, timeout_ms: int = 30_000) -> int | None:
     """Code of the error that a single try to produce ends with; None when it was stored."""
     found: list[KafkaError | None] = []
-    settings = {"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 10_000, "retries": 0}
+    settings = {"bootstrap.servers": broker.bootstrap, "message.timeout.ms": timeout_ms, "retries": 0}
     producer = Producer({**settings, "topic.metadata.propagation.max.ms": 0})
-    producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: found.append(error))
+    producer.produce("t", value, partition=partition, on_delivery=lambda error, _: found.append(error))
     producer.flush(60)
     return None if found[0] is None else found[0].code()
 
 
-def stored(broker: Broker, partition: int, *, topic: str = "t") -> list[bytes]:
+def stored(broker: Broker, partition: int) -> list[bytes]:
     """Values of a partition, from its first to its last offset; what there is before an error."""
     settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True}
     consumer = Consumer({**settings, "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer.assign([TopicPartition("t", partition, 0)])
     values: list[bytes] = []
     try:
         while True:
@@ -122,7 +122,7 @@ def test_a_lost_directory_takes_only_its_partitions_and_the_last_one_the_broker(
     assert [sent(broker, lost), sent(broker, kept)] == [None, None]
     shutil.rmtree(a)
     wait_until(lambda: leaders(broker) == {lost: -1, kept: 1}, "metadata without the lost partition")
-    assert sent(broker, lost) is not None
+    assert sent(broker, lost, timeout_ms=3000) is not None
     assert sent(broker, kept) is None
     client = KazooClient(hosts=zookeeper)
     client.start()
@@ -162,7 +162,7 @@ def test_a_disk_that_gives_errors(
     assert sent(broker, kept, b"before") is None
     weak.fail()
     if found_by == "write":
-        assert sent(broker, lost, b"never acknowledged") is not None
+        assert sent(broker, lost, b"never acknowledged", timeout_ms=3000) is not None
     elif found_by == "read":
         assert not readable(broker, lost)
     wait_until(lambda: leaders(broker) == {lost: -1, kept: 1}, "metadata without the lost partition")
@@ -190,7 +190,7 @@ def test_a_disk_that_becomes_read_only_while_running_and_is_so_at_the_next_start
     lost, kept = split(weak.path)
     assert [sent(broker, lost, b"1"), sent(broker, kept, b"1")] == [None, None]
     weak.go_read_only()
-    assert sent(broker, lost, b"never acknowledged") is not None
+    assert sent(broker, lost, b"never acknowledged", timeout_ms=3000) is not None
     wait_until(lambda: leaders(broker) == {lost: -1, kept: 1}, "metadata without the lost partition")
     assert sent(broker, kept, b"2") is None
     assert broker.lines("has failed and is out of use") == 1
@@ -217,7 +217,7 @@ def test_a_topic_deleted_while_its_disk_is_away_is_made_anew_and_the_old_one_nev
     lost, kept = split(weak.path)
     assert [sent(broker, lost, b"old"), sent(broker, kept, b"old")] == [None, None]
     weak.fail()
-    assert sent(broker, lost, b"never") is not None
+    assert sent(broker, lost, b"never", timeout_ms=3000) is not None
     wait_until(lambda: leaders(broker) == {lost: -1, kept: 1}, "metadata without the lost partition")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics(["t"])["t"].result(60)
