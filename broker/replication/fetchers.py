@@ -47,7 +47,7 @@ _SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-# The leader knows of another state than this follower; the controller will tell. Try again after a pause.
+# The leader knows of another state than this follower; the controller will tell. Try again soon, then later.
 _LEADERSHIP_ERRORS = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -56,6 +56,7 @@ _LEADERSHIP_ERRORS = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
+_FIRST_DELAY_S = 0.02
 _SETTLE_S = 0.005  # changes of leadership come by the hundred: one new request for all of them
 
 
@@ -96,10 +97,8 @@ class ReplicaFetchers:
         """Copy from this leader from now on, after cutting off what it does not have."""
         key = (partition.topic_id, partition.index)
         before = self._of.get(key)
+        self.relocate(leader)
         fetcher = self._fetchers.get(leader.broker_id)
-        if fetcher is not None and fetcher.leader != leader:  # it came back somewhere else
-            self._drop(fetcher)
-            fetcher = None
         if fetcher is None:
             fetcher = LeaderFetcher(leader, self._settings, self._connect, self._broker_epoch)
             self._fetchers[leader.broker_id] = fetcher
@@ -107,6 +106,15 @@ class ReplicaFetchers:
             self._remove(before, key)
         self._of[key] = fetcher
         fetcher.add(key, partition)
+
+    def relocate(self, leader: Leader) -> None:
+        """A leader is somewhere else now: whatever is copied from it is copied from there."""
+        before = self._fetchers.get(leader.broker_id)
+        if before is not None and before.leader != leader:
+            partitions = [copy.partition for copy in before.copies]
+            self._drop(before)
+            for partition in partitions:
+                self.follow(partition, leader)
 
     def unfollow(self, partition: Partition) -> None:
         key = (partition.topic_id, partition.index)
@@ -124,6 +132,7 @@ class ReplicaFetchers:
             del self._fetchers[fetcher.leader.broker_id]
         for key in fetcher.followed:
             self._of.pop(key, None)
+            fetcher.remove(key)
         task = asyncio.get_running_loop().create_task(fetcher.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -145,7 +154,9 @@ class ReplicaFetchers:
 class _Copy:
     """One followed partition. It is cut back before it is fetched, once for each leader epoch."""
 
-    __slots__ = ("beyond", "lag", "leader_epoch", "not_before", "partition", "truncated")
+    __slots__ = (
+        "anew", "beyond", "delay_s", "lag", "leader_epoch", "not_before", "partition", "suspect", "truncated",
+    )  # fmt: skip
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -153,7 +164,12 @@ class _Copy:
         self.truncated = False
         self.beyond = False
         """The leader's log does not reach to where this one ends, or begins after that."""
+        self.anew = False
+        """The leader's log ends before this one begins: nothing of this one is kept."""
         self.not_before = 0.0
+        self.delay_s = _FIRST_DELAY_S
+        self.suspect = False
+        """It was cut back once more since the last fetch that found it a part of the leader's log."""
         self.lag = 0
 
     @property
@@ -245,7 +261,7 @@ class LeaderFetcher:
         await self._truncate(connection)
         wanted = self._positions()
         if not wanted:
-            await self._pause(self._settings.backoff_s)
+            await self._pause(self._until_due(self._settings.backoff_s))
             return
         response = await self._fetch(connection, wanted)
         if not self._reachable:
@@ -274,8 +290,25 @@ class LeaderFetcher:
         key = (copy.partition.topic_id, copy.partition.index)
         return self._copies.get(key) is copy and copy.current
 
-    def _delay(self, copy: _Copy) -> None:
-        copy.not_before = self._now() + self._settings.backoff_s
+    def _delay(self, copy: _Copy, *, soon: bool = False) -> None:
+        """Leave it out for a while. `soon`: at first only for a moment, then longer each time."""
+        longest = self._settings.backoff_s
+        copy.not_before = self._now() + (min(copy.delay_s, longest) if soon else longest)
+        copy.delay_s *= 2
+
+    def _cut_again(self, copy: _Copy) -> None:
+        """The leader's log is not what it was taken for; where a cut does not help there is a pause."""
+        copy.truncated = False
+        if copy.suspect:
+            self._delay(copy)
+        copy.suspect = True
+        self._changed.set()
+
+    def _until_due(self, longest_s: float) -> float:
+        """Seconds until the first of those that are left out for a while has its turn again."""
+        now = self._now()
+        due = min((copy.not_before for copy in self._copies.values() if copy.not_before > now), default=now)
+        return min(due - now, longest_s) if due > now else longest_s
 
     # -- fetching
 
@@ -297,7 +330,7 @@ class LeaderFetcher:
         topics, forgotten = session.next(wanted)
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=settings.broker_id, replica_epoch=self._broker_epoch()),
-            max_wait_ms=settings.max_wait_ms,
+            max_wait_ms=int(1000 * self._until_due(settings.max_wait_ms / 1000)),
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
             isolation_level=_ISOLATION_READ_UNCOMMITTED,
@@ -351,15 +384,14 @@ class LeaderFetcher:
         code = ErrorCode.of(data.error_code)
         try:
             if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                copy.truncated, copy.beyond = False, True
-                self._changed.set()
+                copy.beyond = True
+                self._cut_again(copy)
             elif code != ErrorCode.NONE:
                 if code not in _LEADERSHIP_ERRORS:
                     logger.warning("%s: broker %d answered %s", partition, self.leader.broker_id, code.name)
-                self._delay(copy)
+                self._delay(copy, soon=code in _LEADERSHIP_ERRORS)
             elif data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
-                copy.truncated = False
-                self._changed.set()
+                self._cut_again(copy)
             else:
                 self._copy_batches(copy, data)
         except (AppendRefused, LogError, DecodeError, OSError) as error:
@@ -368,11 +400,13 @@ class LeaderFetcher:
 
     def _copy_batches(self, copy: _Copy, data: PartitionData) -> None:
         partition, log = copy.partition, copy.partition.log
+        copy.suspect, copy.delay_s = False, _FIRST_DELAY_S
         if isinstance(data.records, memoryview) and len(data.records):
             partition.append_copies(data.records)
-        if data.log_start_offset > log.start_offset:
-            log.delete_before(min(data.log_start_offset, log.end_offset))
         partition.follow_high_watermark(data.high_watermark)
+        # Behind the high watermark, which a log does not begin above: DeleteRecords may move it up to there.
+        if data.log_start_offset > log.start_offset:
+            log.delete_before(min(data.log_start_offset, log.high_watermark))
         copy.lag = max(0, data.high_watermark - log.end_offset)
 
     # -- cutting back
@@ -391,10 +425,13 @@ class LeaderFetcher:
             await self._cut_all(connection, asked)
 
     async def _cut_all(self, connection: Connection, asked: dict[Key, _Copy]) -> None:
-        empty = [copy for copy in asked.values() if copy.beyond or copy.latest_epoch == UNDEFINED]
+        now = self._now()
+        empty = [
+            copy for copy in asked.values() if copy.beyond or copy.anew or copy.latest_epoch == UNDEFINED
+        ]
         if empty:
             await self._find_starts(connection, empty)
-        ends = [copy for copy in asked.values() if copy.latest_epoch != UNDEFINED and not copy.truncated]
+        ends = [copy for copy in asked.values() if not copy.truncated and copy.not_before <= now]
         if not ends:
             return
         copies = {(copy.partition.topic, copy.partition.index): copy for copy in ends}
@@ -404,7 +441,8 @@ class LeaderFetcher:
                 OffsetForLeaderPartition(
                     partition=copy.partition.index,
                     current_leader_epoch=copy.leader_epoch,
-                    leader_epoch=copy.latest_epoch,
+                    # Without any epoch of its own it asks where the leader's log ends.
+                    leader_epoch=copy.leader_epoch if copy.latest_epoch == UNDEFINED else copy.latest_epoch,
                 )
             )
         response = await connection.send(
@@ -420,7 +458,7 @@ class LeaderFetcher:
                 if known is None or not self._is_followed(known):
                     continue
                 if end.error_code:
-                    self._delay(known)
+                    self._delay(known, soon=end.error_code in _LEADERSHIP_ERRORS)
                 else:
                     self._cut(known, end.leader_epoch, end.end_offset)
         for copy in copies.values():  # not answered
@@ -451,7 +489,7 @@ class LeaderFetcher:
                 if known is None or not self._is_followed(known):
                     continue
                 if start.error_code:
-                    self._delay(known)
+                    self._delay(known, soon=start.error_code in _LEADERSHIP_ERRORS)
                 else:
                     self._begin(known, start.offset)
         for copy in copies.values():
@@ -459,9 +497,9 @@ class LeaderFetcher:
 
     def _begin(self, copy: _Copy, leader_start: int) -> None:
         partition, log = copy.partition, copy.partition.log
-        copy.beyond = False
+        was_beyond, copy.beyond = copy.beyond, False
         try:
-            if leader_start > log.end_offset:
+            if copy.anew or leader_start > log.end_offset:
                 if log.end_offset > log.start_offset:
                     logger.warning(
                         "%s: offsets %d to %d are dropped, the leader's log begins at %d",
@@ -472,11 +510,15 @@ class LeaderFetcher:
             logger.error("%s: cannot begin anew: %s", partition, error)
             self._delay(copy)
             return
-        copy.truncated = copy.latest_epoch == UNDEFINED
+        was_beyond, copy.anew = was_beyond and not copy.anew, False
+        copy.truncated = copy.latest_epoch == UNDEFINED and not was_beyond
 
     def _cut(self, copy: _Copy, leader_epoch: int, leader_end: int) -> None:
         partition, log = copy.partition, copy.partition.log
         cut = where_to_cut(log, log.high_watermark, leader_epoch, leader_end)
+        if cut.offset < log.start_offset:
+            copy.anew = True
+            return
         try:
             if cut.offset < log.end_offset:
                 logger.info(

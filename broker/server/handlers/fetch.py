@@ -59,6 +59,7 @@ _FOLLOWERS_FROM = 11
 _LEADER_FROM = 12
 _ADDRESS_FROM = 16
 _NO_OFFSET = -1
+_NO_REPLICA = -1
 READ_IN_A_TURN = 16
 """Partitions with data: finding it takes a tenth of a millisecond."""
 
@@ -103,6 +104,8 @@ def _is_news(wanted: Wanted, data: PartitionData) -> bool:
         or data.error_code
         or data.high_watermark != wanted.high_watermark
         or data.log_start_offset != wanted.log_start_offset
+        or data.preferred_read_replica != _NO_REPLICA
+        or (data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0)
     )
 
 

@@ -1,0 +1,235 @@
+"""A follower that copies from a real leader over a socket: real logs, real handlers, no controller.
+
+Broker 1 is a lone broker that leads; broker 2 is only a replica table with its fetchers. What the controller
+would say, the test says to each of them when it wants to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.log import Log, LogConfig, LogManager
+from broker.replication import Partition, ReplicaManager
+from broker.replication.fetchers import FetcherSettings, ReplicaFetchers
+from broker.replication.replicas import Leader
+from broker.server.app import Broker
+from protocol.client import Connection
+from protocol.messages.leader_and_isr_request import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+)
+from tests.support.lone_broker import LoneTopics, lone_broker
+from tests.support.served import batch
+from tests.support.waiting import eventually
+
+LEADER, FOLLOWER = 1, 2
+BACKOFF_S = 0.1
+
+
+class Two:
+    def __init__(
+        self, broker: Broker, topics: LoneTopics, port: int, directory: Path, backoff_s: float
+    ) -> None:
+        self.broker = broker
+        self.topics = topics
+        self.host, self.port = "127.0.0.1", port
+        self.sent: list[str] = []
+        self.logs = LogManager([directory], FOLLOWER, "lone-cluster", SystemClock())
+        self.logs.load()
+        self.replicas = ReplicaManager(
+            FOLLOWER, self.logs, SystemClock(), topic_config=lambda topic: LogConfig()
+        )
+        self.fetchers = ReplicaFetchers(
+            FetcherSettings(
+                broker_id=FOLLOWER,
+                max_wait_ms=200,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                response_max_bytes=10 << 20,
+                backoff_s=backoff_s,
+                timeout_s=30.0,
+            ),
+            self._connect,
+            broker_epoch=lambda: -1,
+        )
+        self.replicas.fetchers = self.fetchers
+        self.topic_id = topics.create("t", 2)
+
+    async def _connect(self, leader: Leader) -> Connection:
+        connection = await Connection.open(leader.host, leader.port)
+        send = connection.send
+
+        async def counted(request: Any, *rest: Any, **options: Any) -> Any:
+            self.sent.append(type(request).__name__)
+            return await send(request, *rest, **options)
+
+        connection.send = counted  # type: ignore[method-assign]
+        return connection
+
+    def say(
+        self, to: ReplicaManager, leader_epoch: int, index: int = 0, *, isr: tuple[int, ...] = (LEADER,)
+    ) -> None:
+        state = LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=1,
+            leader=LEADER,
+            leader_epoch=leader_epoch,
+            isr=list(isr),
+            partition_epoch=leader_epoch,
+            replicas=[LEADER, FOLLOWER],
+        )
+        topic = LeaderAndIsrTopicState(topic_name="t", topic_id=self.topic_id, partition_states=[state])
+        where = LeaderAndIsrLiveLeader(broker_id=LEADER, host_name=self.host, port=self.port)
+        answer = to.apply_leader_and_isr(
+            LeaderAndIsrRequest(controller_epoch=1, topic_states=[topic], live_leaders=[where])
+        )
+        assert [each.error_code for every in answer.topics for each in every.partition_errors] == [0]
+
+    def follow(self, leader_epoch: int = 1, index: int = 0) -> None:
+        """The leader hears it first."""
+        self.say(self.broker.replicas, leader_epoch, index)
+        self.say(self.replicas, leader_epoch, index)
+
+    def leader(self, index: int = 0) -> Partition:
+        return self.broker.replicas.leader("t", index)
+
+    def log(self, index: int = 0) -> Log:
+        """The follower's."""
+        hosted = self.replicas.get("t", index)
+        assert hosted is not None
+        return hosted.log
+
+    def append(self, *values: bytes, index: int = 0) -> None:
+        self.leader(index).append(memoryview(bytearray(batch(*values))))
+
+    async def copied(self, index: int = 0) -> None:
+        """The follower has what its leader has, and knows as much."""
+
+        async def look() -> tuple[tuple[int, ...], tuple[int, ...]]:
+            mine, its = self.log(index), self.leader(index).log
+            return (
+                (mine.start_offset, mine.end_offset, mine.high_watermark),
+                (its.start_offset, its.end_offset, its.high_watermark),
+            )
+
+        await eventually(look, lambda found: found[0] == found[1])
+
+
+MakeTwo = Callable[..., Awaitable[Two]]
+
+
+@pytest.fixture
+async def make_two(tmp_path: Path) -> AsyncIterator[MakeTwo]:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(backoff_s: float = BACKOFF_S) -> Two:
+            broker, topics, port = await stack.enter_async_context(lone_broker(tmp_path / "leader"))
+            directory = tmp_path / "follower"
+            directory.mkdir()
+            made = Two(broker, topics, port, directory, backoff_s)
+            stack.callback(made.logs.close)
+            stack.push_async_callback(made.fetchers.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+async def two(make_two: MakeTwo) -> Two:
+    return await make_two()
+
+
+async def test_a_follower_goes_along_when_its_leader_deletes_all_that_is_readable(two: Two) -> None:
+    two.follow()
+    two.append(b"a", b"b", b"c")
+    await two.copied()
+    log = two.leader().log
+    # The follower learns of the new high watermark and of the new start with one answer.
+    two.leader().watch(lambda size: None if log.start_offset else _delete_all(log))
+    two.append(b"d")
+    await two.copied()
+    assert two.log().start_offset == 4
+    two.append(b"e")
+    await two.copied()
+
+
+def _delete_all(log: Log) -> None:
+    log.delete_before(log.high_watermark)
+
+
+async def test_a_follower_whose_empty_log_is_ahead_begins_where_its_leader_does(two: Two) -> None:
+    two.append(b"a", b"b", b"c")
+    two.say(two.replicas, 0, 0)  # not led yet under the leader epoch 1: it is asked for nothing meanwhile
+    two.log().truncate_fully(50)
+    two.follow()
+    await two.copied()
+    assert two.log().start_offset == 0, "what it lacks nobody would ever give it again"
+
+
+async def test_a_follower_that_cannot_be_repaired_does_not_ask_without_pause(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.append(b"a", b"b", b"c")
+    two.follow()
+    await two.copied()
+    # Whatever the leader says of its epochs, what it answers to fetches contradicts it.
+    monkeypatch.setattr(Log, "epoch_end_offset", lambda log, epoch: (epoch - 1, 3))
+    two.append(b"d")
+    two.sent.clear()
+
+    async def asked() -> int:
+        return two.sent.count("FetchRequest")
+
+    await eventually(asked, lambda count: count >= 4)
+    before, begun = len(two.sent), time.monotonic()
+    await eventually(_time_since(begun), lambda passed: passed >= 5 * BACKOFF_S)
+    passed = time.monotonic() - begun
+    assert len(two.sent) - before <= 4 * (passed / BACKOFF_S + 1), "two or three requests for each pause"
+
+
+def _time_since(begun: float) -> Callable[[], Awaitable[float]]:
+    async def passed() -> float:
+        return time.monotonic() - begun
+
+    return passed
+
+
+async def test_who_hears_of_a_term_before_its_leader_does_not_wait_for_long(make_two: MakeTwo) -> None:
+    two = await make_two(backoff_s=600.0)
+    two.follow()
+    two.append(b"a")
+    await two.copied()
+    two.say(two.replicas, 2)
+
+    async def refused() -> int:
+        return two.sent.count("OffsetForLeaderEpochRequest")
+
+    await eventually(refused, lambda count: count >= 2)
+    two.say(two.broker.replicas, 2)
+    two.append(b"b")
+    await two.copied()
+
+
+async def test_partitions_follow_a_leader_that_moves(two: Two) -> None:
+    two.follow(index=0)
+    two.follow(index=1)
+    two.append(b"a", index=0)
+    two.append(b"a", index=1)
+    await two.copied(0)
+    await two.copied(1)
+    two.host = "localhost"  # another address of the same
+    two.follow(leader_epoch=2, index=0)  # of the other one nothing is said
+    two.append(b"b", index=0)
+    two.append(b"b", index=1)
+    await two.copied(0)
+    await two.copied(1)
+    assert set(two.fetchers.lags()) == {("t", 0), ("t", 1)}
