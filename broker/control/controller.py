@@ -235,8 +235,8 @@ class Controller:
         brokers = await self._store.brokers(self._on_brokers)
         names = await self._store.topic_names(self._on_topics)
         topics = await self._store.topics(names, self._watch_topic)
-        states = await self._store.states(_partitions(topics))
-        writes = core.start(brokers, topics, states)
+        states, zxids = await self._store.dated_states(_partitions(topics))
+        writes = core.start(brokers, topics, states, zxids)
         self.core, self._reign = core, reign
         await self._channels.connect(core.brokers)
         await self._write(core, reign, writes)

@@ -65,14 +65,28 @@ class ControllerCore:
         brokers: Mapping[int, LiveBroker],
         topics: Mapping[str, TopicNode],
         states: Mapping[TopicPartition, StoredState],
+        zxids: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> list[StateWrite]:
-        """A reign begins: everything is told to everybody, and leaders are elected where they are missing."""
+        """A reign begins: everything is told to everybody, and leaders are elected where they are missing.
+
+        The controller before may have gone in the middle: moves begin another term, so that leaders hear of
+        them, and a broker that has registered since a state was written (by `zxids`) was away, though nobody
+        missed it.
+        """
         self.brokers = dict(brokers)
         self.topics = dict(topics)
         self.states = {key: value for key, value in states.items() if self._exists(key)}
         self._started = set(brokers)
         self._brokers_changed = True
-        return self._decide(self._partitions())
+        partitions = self._partitions()
+        moved = {each for each in partitions if is_moving(self.topics[each.topic], each.partition)}
+        latest = max((broker.epoch for broker in brokers.values()), default=0)
+        missed = {
+            partition: [each.broker_id for each in brokers.values() if each.epoch > zxid]
+            for partition, zxid in zxids.items()
+            if zxid < latest
+        }
+        return self._decide(partitions, moved=moved, missed=missed)
 
     def brokers_are(self, brokers: Mapping[int, LiveBroker]) -> list[StateWrite]:
         """Brokers came, went or came back. A new epoch means that the broker was away in between."""
@@ -149,7 +163,11 @@ class ControllerCore:
         broker = self.brokers.get(broker_id)
         if broker is None or broker.epoch != epoch:
             return []
-        known = {partition: code for partition, code in codes.items() if self._exists(partition)}
+        known = {
+            partition: code
+            for partition, code in codes.items()
+            if self._exists(partition) and partition.topic not in self.deleting
+        }
         news = self.offline.answered(broker_id, known)
         self._changed.update(partition for partition in news if partition in self.states)
         return self._decide(news)
@@ -173,7 +191,8 @@ class ControllerCore:
         stored = self.states.get(partition)
         if stored is None or partition.topic in self.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
-        living = [number for number in self.brokers if number not in self.leaving]
+        offline = self.offline.of(partition)
+        living = [each for each in self.brokers if each not in self.leaving and each not in offline]
         state = elected(kind, stored.state, self._replicas(partition), living, self.sender.epoch)
         return StateWrite(partition, state, stored.version)
 
@@ -291,8 +310,12 @@ class ControllerCore:
     def _leaving_replica_orders(self) -> Iterable[Order]:
         """After the new leaders know of their term, those that hold a partition no more let go of it."""
         for number in sorted(self._leaving_replicas):
-            if number in self.brokers:
-                partitions = self._leaving_replicas[number]
+            partitions = [
+                partition
+                for partition in self._leaving_replicas[number]
+                if self._exists(partition) and number not in self._replicas(partition)  # it may be back
+            ]
+            if partitions and number in self.brokers:
                 yield Order(
                     number,
                     orders.stop_replicas(self.sender, self.brokers[number], partitions, delete=True),
@@ -347,6 +370,7 @@ class ControllerCore:
         partitions: Iterable[TopicPartition],
         restarted: Collection[int] = (),
         moved: Collection[TopicPartition] = (),
+        missed: Mapping[TopicPartition, Collection[int]] = MappingProxyType({}),
     ) -> list[StateWrite]:
         staying = [number for number in self.brokers if number not in self.leaving]
         writes = []
@@ -365,7 +389,7 @@ class ControllerCore:
                     replicas,
                     living,
                     self.sender.epoch,
-                    restarted=restarted,
+                    restarted=missed.get(partition, restarted),
                     unclean=self._unclean(partition.topic),
                     moved=partition in moved,
                 )

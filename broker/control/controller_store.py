@@ -157,8 +157,14 @@ class ControllerStore:
 
     async def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, StoredState]:
         """States of those partitions that have one."""
-        found: dict[TopicPartition, StoredState] = {}
+        return (await self.dated_states(partitions))[0]
 
+    async def dated_states(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, StoredState], dict[TopicPartition, int]]:
+        """The same, and the zxid with which each was written: what has a larger one came later."""
+        found: dict[TopicPartition, StoredState] = {}
+        zxids: dict[TopicPartition, int] = {}
         wanted = list(partitions)
         nodes = await self._zookeeper.get_many([paths.partition_state(*partition) for partition in wanted])
         for partition, node in zip(wanted, nodes, strict=True):
@@ -166,9 +172,10 @@ class ControllerStore:
                 continue
             try:
                 found[partition] = StoredState(PartitionState.decode(node.data), node.version)
+                zxids[partition] = node.modified
             except NodeFormatError as error:
                 _log.error("%s is ignored, its state cannot be read: %s", partition, error)
-        return found
+        return found, zxids
 
     async def states_of_new(self, topics: Mapping[str, TopicNode]) -> dict[TopicPartition, StoredState]:
         """States of topics that are new here, and mostly have none: asks for those that exist."""

@@ -65,7 +65,7 @@ class Waker:
 
 
 def node_of(data: bytes | None, stat: Any) -> Node:
-    return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.ctime)
+    return Node(data or b"", stat.version, stat.ephemeralOwner, stat.czxid, stat.ctime, stat.mzxid)
 
 
 def settle(future: "asyncio.Future[Any]", result: Any) -> None:

@@ -47,13 +47,16 @@ class SessionEvent(Enum):
 
 
 class Node(NamedTuple):
-    """A node as read. `owner` is the session of an ephemeral node, else 0; `created` its creation zxid."""
+    """A node as read. `owner` is the session of an ephemeral node, else 0; `created` its creation zxid,
+    `modified` that of the last change of its data.
+    """
 
     data: bytes
     version: int
     owner: int
     created: int
     created_ms: int
+    modified: int = 0
 
 
 class Create(NamedTuple):

@@ -38,6 +38,8 @@ class World:
 
     def __init__(self, brokers: dict[int, LiveBroker], *, epoch: int = 1, unclean: bool = False) -> None:
         self.stored: dict[TopicPartition, StoredState] = {}
+        self.zxids: dict[TopicPartition, int] = {}
+        """Of the stored states, where a test wants the next controller to see them."""
         self.topics: dict[str, TopicNode] = {}
         self.told: dict[int, FakeBroker] = {number: FakeBroker() for number in brokers}
         self.sent: list[tuple[int, str]] = []
@@ -47,7 +49,7 @@ class World:
     def elect(self, brokers: dict[int, LiveBroker], epoch: int) -> ControllerCore:
         """A new controller starts from what is stored."""
         self.core = ControllerCore(Sender(1, epoch, "PLAINTEXT"), lambda topic: self._unclean)
-        self._follow(self.core.start(brokers, self.topics, self.stored))
+        self._follow(self.core.start(brokers, self.topics, self.stored, self.zxids))
         return self.core
 
     def brokers_are(self, brokers: dict[int, LiveBroker]) -> None:

@@ -290,3 +290,23 @@ def test_a_late_answer_of_an_earlier_life_counts_for_nothing():
     assert world.core.answered(1, 0, failed) == []
     assert world.core.answered(9, 1, failed) == []
     assert len(world.core.answered(1, 1, failed)) == 1
+
+
+def test_an_answer_about_a_topic_that_is_being_deleted_does_not_bring_it_back():
+    world = World(THREE)
+    world.create("t", {0: (1, 2)})
+    world.delete("t")
+    world.core.answered(1, 1, {TopicPartition("t", 0): ErrorCode.KAFKA_STORAGE_ERROR})
+    assert world.core.take_orders() == []
+
+
+def test_a_broker_that_was_away_while_there_was_no_controller_starts_from_behind():
+    world = World(THREE)
+    world.create("t", {0: (1, 2), 1: (2, 1), 2: (1,)})
+    for index in (0, 1):
+        world.in_sync("t", index, 1, 2)
+    world.zxids = dict.fromkeys(world.stored, 100)
+    world.elect({1: live(1, epoch=101), 2: live(2, epoch=99), 3: live(3, epoch=101)}, epoch=2)
+    assert world.state("t", 0)[:3] == (2, 1, (2,)), "the end of its log may be lost"
+    assert world.state("t", 1)[:3] == (2, 1, (2,))
+    assert world.state("t", 2)[:3] == (1, 1, (1,)), "nobody else has it"

@@ -6,6 +6,7 @@ from broker.control import reassignment
 from broker.control.elections import Election
 from broker.control.nodes import PartitionState, TopicNode
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.stop_replica_request import StopReplicaRequest
 from protocol.types import TopicPartition, new_topic_id
 from tests.support.control_world import World, live
 
@@ -121,8 +122,38 @@ def test_a_new_controller_goes_on_with_a_move(world: World) -> None:
     # The old controller may have finished the node and died before anybody was told.
     world.topics["t"] = reassignment.finished(world.topics["t"], 0)
     world.elect(FOUR, epoch=3)
-    assert world.state("t", 0) == PartitionState(4, 2, (4,), 3)
-    assert world.told[4].hosted == {T0: (4, 2)}
+    assert world.state("t", 0) == PartitionState(4, 3, (4,), 3)
+    assert world.told[4].hosted == {T0: (4, 3)}
+
+
+def test_a_leader_learns_of_a_move_that_its_controller_did_not_live_to_tell(world: World) -> None:
+    world.topics["t"] = moved(world.topics["t"], 4, 2)  # written, and nothing else
+    before = world.state("t", 0)
+    world.elect(FOUR, epoch=2)
+    after = world.state("t", 0)
+    assert after == PartitionState(1, before.leader_epoch + 1, before.isr, 2), (
+        "an order that is not a repetition"
+    )
+    assert world.told[1].hosted == world.told[4].hosted == {T0: (1, after.leader_epoch)}
+
+
+def test_a_replica_that_comes_back_before_it_was_told_to_go_stays(world: World) -> None:
+    there = world.topics["t"]
+    away = reassignment.finished(reassignment.begun(there, 0, (2, 3)), 0)
+    core = world.core
+    for write in core.topics_are({"t": away}):
+        core.written(write.partition, write.state, (write.version or 0) + 1)
+    for write in core.topics_are({"t": there}):
+        core.written(write.partition, write.state, (write.version or 0) + 1)
+    stops = [order for order in core.take_orders() if isinstance(order.request, StopReplicaRequest)]
+    assert stops == []
+
+
+def test_a_replica_on_a_failed_directory_does_not_lead_after_an_unclean_election(world: World) -> None:
+    world.in_sync("t", 0, 1)
+    world.lose(2, T0)
+    world.brokers_are({number: FOUR[number] for number in (2, 3, 4)})
+    assert world.core.elect(Election.UNCLEAN, T0).state[:3] == (3, 2, (3,))
 
 
 def test_a_cancelled_move_lets_go_of_the_new_replicas(world: World) -> None:
