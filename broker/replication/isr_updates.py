@@ -65,7 +65,7 @@ class IsrUpdates:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def propose(self, partition: Partition) -> None:
-        """Tell the controller of the partition's proposal."""
+        """Tell the controller of the partition's proposal; may be repeated."""
         self._waiting[partition.topic_id, partition.index] = partition
         self._wake.set()
 
@@ -74,7 +74,11 @@ class IsrUpdates:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            partitions = [each for each in self._waiting.values() if each.in_sync.proposed is not None]
+            partitions = [
+                each
+                for each in self._waiting.values()
+                if each.is_leader and each.in_sync.proposed is not None  # else it has stopped meanwhile
+            ]
             self._waiting.clear()
             if not partitions:
                 continue
@@ -82,17 +86,18 @@ class IsrUpdates:
                 response = await self._ask(self._request(partitions))
             except (ProtocolError, OSError, TimeoutError) as error:
                 logger.warning("the controller cannot be told of in-sync replicas: %s", error)
-                code = ErrorCode.NOT_CONTROLLER
+                again = partitions
+            except Exception:
+                logger.exception("telling the controller of in-sync replicas failed")
+                again = partitions
             else:
-                code = ErrorCode.of(response.error_code)
-            again = partitions
-            if code == ErrorCode.NONE:
                 again = self._settle(partitions, response)
             if not again:
                 pause = _RETRY_S
                 continue
-            for partition in again:
-                self.propose(partition)
+            for partition in again:  # a replica made anew, which has proposed meanwhile, stays
+                self._waiting.setdefault((partition.topic_id, partition.index), partition)
+            self._wake.set()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_RETRY_S)
 
@@ -125,6 +130,8 @@ class IsrUpdates:
 
     def _settle(self, partitions: list[Partition], response: AlterPartitionResponse) -> list[Partition]:
         """Take the answers; returns the partitions to ask for again."""
+        if response.error_code:
+            return partitions
         answers = {
             (topic.topic_id, answer.partition_index): answer
             for topic in response.topics

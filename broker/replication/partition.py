@@ -239,8 +239,17 @@ class Partition:
     def followed(
         self, replica: int, offset: int, start_offset: int, now: float, broker_epoch: int = -1
     ) -> None:
-        """A follower has everything below `offset`. Raises KafkaError if that broker holds no replica."""
+        """A follower has everything below `offset`.
+
+        Raises KafkaError if that broker holds no replica, or has been started anew since (KIP-903).
+        """
         in_sync = self.in_sync
+        known = in_sync.followers.get(replica)
+        if known is not None and 0 <= broker_epoch < known.broker_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self}: broker {replica} fetched in epoch {broker_epoch}, it is in {known.broker_epoch}",
+            )
         if not in_sync.fetched(replica, offset, start_offset, self.log.end_offset, now):
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: broker {replica} is not one of {self.replicas}"
@@ -255,9 +264,15 @@ class Partition:
             self._propose()
 
     def shrink(self, now: float, max_lag_s: float) -> None:
-        """Propose an ISR without those that have been behind for too long."""
+        """Propose an ISR without those that have been behind for too long.
+
+        A proposal that is open for so long already is told again: until it is settled nothing else can be.
+        """
         in_sync = self.in_sync
-        if not self.is_leader or in_sync.proposed is not None:
+        if not self.is_leader:
+            return
+        if in_sync.proposed is not None:
+            self._propose()
             return
         lagging = in_sync.lagging(self.log.end_offset, now, max_lag_s)
         if lagging:

@@ -6,6 +6,7 @@ the periodic look for followers that have fallen behind. Must not decide anythin
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from broker.config import BrokerConfig
@@ -21,6 +22,9 @@ from protocol.messages.alter_partition_response import AlterPartitionResponse
 if TYPE_CHECKING:
     from broker.replication.replicas import Leader
     from broker.server.periodic import PeriodicTasks
+
+_LOOK_FOR_CONTROLLER_S = 0.5
+"""A controller that stands still is not waited for once there is another."""
 
 
 class Replicating:
@@ -93,9 +97,16 @@ class Replicating:
                 timeout_s=self._config.controller_socket_timeout_ms / 1000,
             )
             known = self._to_controller = (controller, connection)
+        sent = asyncio.ensure_future(known[1].send(request))
         try:
-            return await known[1].send(request)
+            while not sent.done():
+                await asyncio.wait((sent,), timeout=_LOOK_FOR_CONTROLLER_S)
+                if self._metadata.controller_id != controller and not sent.done():
+                    raise ConnectError(f"broker {controller} is not the controller any more")
+            return sent.result()
         except BaseException:
+            sent.cancel()
+            await asyncio.gather(sent, return_exceptions=True)
             await self._hang_up()
             raise
 

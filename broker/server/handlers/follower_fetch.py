@@ -57,15 +57,18 @@ class FollowerFetch(ClientFetch):
 
     def _is_idle(self, wanted: Wanted) -> bool:
         partition, asked = wanted.partition, wanted.asked
-        if partition is None or not partition.is_leader or asked.last_fetched_epoch != partition.leader_epoch:
-            return False  # the latter: its log ends in an older term, look whether that is the same here
-        log = partition.log
-        if asked.fetch_offset != log.end_offset or asked.current_leader_epoch != partition.leader_epoch:
+        if partition is None or not partition.is_leader or self._replica not in partition.in_sync.followers:
             return False
+        log, last = partition.log, asked.last_fetched_epoch
+        end = log.end_offset
+        if asked.fetch_offset != end or asked.current_leader_epoch != partition.leader_epoch:
+            return False
+        if last not in (partition.leader_epoch, _UNKNOWN) and log.epoch_end_offset(last) != (last, end):
+            return False  # its log ends in an older term, which is not the last one here
         self._follow(partition, asked)
         if log.high_watermark != wanted.high_watermark or log.start_offset != wanted.log_start_offset:
             return False
-        self._leaders.append((partition, log.end_offset, 0))
+        self._leaders.append((partition, end, 0))
         return True
 
     def _follow(self, partition: Partition, asked: FetchPartition) -> None:

@@ -43,6 +43,7 @@ class Two:
         self.topics = topics
         self.host, self.port = "127.0.0.1", port
         self.sent: list[str] = []
+        self.connections = 0
         self.logs = LogManager([directory], FOLLOWER, "lone-cluster", SystemClock())
         self.logs.load()
         self.replicas = ReplicaManager(
@@ -66,6 +67,7 @@ class Two:
 
     async def _connect(self, leader: Leader) -> Connection:
         connection = await Connection.open(leader.host, leader.port)
+        self.connections += 1
         send = connection.send
 
         async def counted(request: Any, *rest: Any, **options: Any) -> Any:
@@ -233,3 +235,23 @@ async def test_partitions_follow_a_leader_that_moves(two: Two) -> None:
     await two.copied(0)
     await two.copied(1)
     assert set(two.fetchers.lags()) == {("t", 0), ("t", 1)}
+
+
+async def test_a_follower_of_one_partition_no_more_follows_the_others(two: Two) -> None:
+    for index in (0, 1):
+        two.follow(index=index)
+        two.append(b"a", index=index)
+        await two.copied(index)
+    two.sent.clear()
+
+    async def fetches() -> int:
+        return two.sent.count("FetchRequest")
+
+    await eventually(fetches, lambda count: count >= 2)  # both stand still in a session
+    connections = two.connections
+    two.leader(0).lead(LEADER, 1, (LEADER,), (LEADER,), 2)
+    two.append(b"b", index=1)
+    await two.copied(1)
+    two.sent.clear()
+    await eventually(fetches, lambda count: count >= 2)
+    assert two.connections == connections, "the request was answered, with an error for one partition"

@@ -13,7 +13,7 @@ from broker.log import Log, LogConfig
 from broker.replication import Partition
 from broker.replication.isr_updates import IsrUpdates
 from protocol.client.errors import ConnectError
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.alter_partition_request import AlterPartitionRequest
 from protocol.messages.alter_partition_response import AlterPartitionResponse, PartitionData, TopicData
 from protocol.records import Record, build_batch
@@ -161,3 +161,50 @@ async def test_answers_of_a_term_that_is_over_do_not_count(place: Place) -> None
     await eventually(asked, bool)
     await asyncio.sleep(0)
     assert (partition.isr, partition.partition_epoch) == ((1,), 9)
+
+
+async def test_what_nobody_settles_is_told_again(place: Place) -> None:
+    partition, controller = place
+    controller.script = [refused(ErrorCode.INVALID_REQUEST)]
+    partition.followed(2, 1, 0, 1.0)
+
+    async def asked() -> int:
+        return len(controller.asked)
+
+    await eventually(asked, bool)
+    await asyncio.sleep(0)
+    assert partition.in_sync.proposed == (1, 2)
+    partition.shrink(31.0, 30.0)
+    await settled(partition, 1, 2)
+
+
+async def test_what_was_not_foreseen_does_not_end_the_asking(place: Place) -> None:
+    partition, controller = place
+    controller.script = [ValueError("an answer that nobody understands")]
+    partition.followed(2, 1, 0, 1.0)
+    await settled(partition, 1, 2)
+
+
+async def test_a_replica_that_has_stopped_does_not_stand_in_for_the_one_made_after_it(place: Place) -> None:
+    partition, controller = place
+    again = Partition("t", partition.topic_id, 0, 1, partition.log)
+
+    def stopped_and_made_again(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        partition.stop_leading()
+        again.proposer = partition.proposer
+        again.lead(1, 4, (1,), (1, 2), 9, 2.0)
+        again.followed(2, 1, 0, 2.0)
+        return AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
+
+    controller.script = [cast("Answer", stopped_and_made_again)]
+    partition.followed(2, 1, 0, 1.0)
+    await settled(again, 1, 2)
+    assert len(controller.asked) == 2
+
+
+async def test_a_fetch_of_an_earlier_life_says_nothing_of_the_present_one(place: Place) -> None:
+    partition, _ = place
+    partition.followed(2, 0, 0, 1.0, broker_epoch=22)
+    with pytest.raises(KafkaError, match="epoch 21"):
+        partition.followed(2, 1, 0, 1.0, broker_epoch=21)
+    assert partition.in_sync.followers[2].end_offset == 0
