@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from broker.log import AppendRefused, LogError
 from broker.replication.fetch_session import FetchSession, Key, Position
+from broker.replication.flushing import on_disk
 from broker.replication.truncation import UNDEFINED, where_to_cut
 from protocol.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
 from protocol.messages.fetch_request import FetchRequest, ReplicaState
@@ -366,6 +367,7 @@ class LeaderFetcher:
 
     async def _append(self, response: FetchResponse) -> None:
         size = 0
+        unflushed: list[_Copy] = []
         for topic in response.responses:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
@@ -373,10 +375,20 @@ class LeaderFetcher:
                 if copy is None or copy is not self._asked.get(key) or not copy.current:
                     continue  # followed no more, or anew: this is of another time
                 self._take(copy, data)
+                if copy.partition.log.flush_due and data.records:
+                    unflushed.append(copy)
                 size += len(data.records) if isinstance(data.records, memoryview) else 0
                 if size > self._settings.max_bytes:  # others have had to wait for this much copying
                     size = 0
                     await asyncio.sleep(0)
+        await asyncio.gather(*map(self._flush, unflushed))
+
+    async def _flush(self, copy: _Copy) -> None:
+        try:
+            await on_disk(copy.partition, copy.partition.log.end_offset - 1)
+        except (AppendRefused, OSError) as error:
+            logger.error("%s: what was copied is not on disk: %s", copy.partition, error)
+            self._delay(copy)
 
     def _take(self, copy: _Copy, data: PartitionData) -> None:
         """One partition's part of an answer. One bad partition never stops the others (I10)."""

@@ -218,8 +218,11 @@ class Partition:
             self.wake(_UNKNOWN_SIZE)
 
     def append_copies(self, batches: memoryview) -> None:
-        """Append what the leader sent to this follower. Raises `broker.log.AppendRefused`."""
-        self.log.append(batches, self.leader_epoch, Origin.REPLICATION)
+        """Append what the leader sent to this follower. Raises `broker.log.AppendRefused`.
+
+        What `flush.messages` wants on disk has to be there before the next fetch says that it is here.
+        """
+        self.log.append(batches, self.leader_epoch, Origin.REPLICATION, flush_later=True)
 
     def follow_high_watermark(self, leaders: int) -> None:
         """What the leader says is readable, of what is here.

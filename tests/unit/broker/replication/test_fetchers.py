@@ -7,6 +7,7 @@ would say, the test says to each of them when it wants to.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -44,10 +45,12 @@ class Two:
         self.host, self.port = "127.0.0.1", port
         self.sent: list[str] = []
         self.connections = 0
+        self.config = LogConfig()
+        """Of the follower's logs."""
         self.logs = LogManager([directory], FOLLOWER, "lone-cluster", SystemClock())
         self.logs.load()
         self.replicas = ReplicaManager(
-            FOLLOWER, self.logs, SystemClock(), topic_config=lambda topic: LogConfig()
+            FOLLOWER, self.logs, SystemClock(), topic_config=lambda topic: self.config
         )
         self.fetchers = ReplicaFetchers(
             FetcherSettings(
@@ -255,3 +258,24 @@ async def test_a_follower_of_one_partition_no_more_follows_the_others(two: Two) 
     two.sent.clear()
     await eventually(fetches, lambda count: count >= 2)
     assert two.connections == connections, "the request was answered, with an error for one partition"
+
+
+async def test_a_follower_says_that_it_has_what_is_on_its_disk_where_that_is_asked_for(two: Two) -> None:
+    two.config = LogConfig(flush_messages=1)
+    flushed_in: set[int] = set()
+    two.follow()
+    log = two.log()
+    flush = log.flush_due_appends
+
+    def watched() -> None:
+        flushed_in.add(threading.get_ident())
+        assert two.leader().in_sync.followers[FOLLOWER].end_offset < log.end_offset
+        flush()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Log, "flush_due_appends", lambda _: watched())
+        two.append(b"a", b"b")
+        await two.copied()
+    assert log.recovery_point == 2
+    assert flushed_in
+    assert threading.get_ident() not in flushed_in, "the event loop does not wait for the disk"
