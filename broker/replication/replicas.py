@@ -60,6 +60,8 @@ class Fetchers(Protocol):
 
     def follow(self, partition: Partition, leader: Leader) -> None: ...
 
+    def relocate(self, leader: Leader) -> None: ...
+
     def unfollow(self, partition: Partition) -> None: ...
 
 
@@ -179,7 +181,11 @@ class ReplicaManager:
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         self.controller_epoch = request.controller_epoch
         for live in request.live_leaders:
-            self._addresses[live.broker_id] = Leader(live.broker_id, live.host_name, live.port)
+            leader = Leader(live.broker_id, live.host_name, live.port)
+            if self._addresses.get(live.broker_id) != leader:
+                self._addresses[live.broker_id] = leader
+                if self.fetchers is not None:
+                    self.fetchers.relocate(leader)
         response = LeaderAndIsrResponse()
         for topic_id, topic, states in _states_by_topic(request):
             errors = [

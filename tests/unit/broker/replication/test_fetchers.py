@@ -44,7 +44,7 @@ class Two:
         self.topics = topics
         self.host, self.port = "127.0.0.1", port
         self.sent: list[str] = []
-        self.connections = 0
+        self.calls = self.connections = 0
         self.config = LogConfig()
         """Of the follower's logs."""
         self.logs = LogManager([directory], FOLLOWER, "lone-cluster", SystemClock())
@@ -69,6 +69,7 @@ class Two:
         self.topic_id = topics.create("t", 2)
 
     async def _connect(self, leader: Leader) -> Connection:
+        self.calls += 1
         connection = await Connection.open(leader.host, leader.port)
         self.connections += 1
         send = connection.send
@@ -279,3 +280,15 @@ async def test_a_follower_says_that_it_has_what_is_on_its_disk_where_that_is_ask
     assert log.recovery_point == 2
     assert flushed_in
     assert threading.get_ident() not in flushed_in, "the event loop does not wait for the disk"
+
+
+async def test_a_leader_that_cannot_be_reached_is_not_called_without_pause(two: Two) -> None:
+    two.append(b"a")
+    there, two.port = two.port, 1  # nobody
+    begun = time.monotonic()
+    two.follow()
+    await eventually(_time_since(begun), lambda passed: passed >= 5 * BACKOFF_S)
+    assert two.calls <= 2 + (time.monotonic() - begun) / BACKOFF_S
+    two.port = there
+    two.follow(leader_epoch=2)
+    await two.copied()
