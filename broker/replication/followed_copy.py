@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker.log import LogError
+from broker.replication.fetch_session import Position
 from broker.replication.truncation import UNDEFINED, where_to_cut
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Copy:
 
     __slots__ = (
         "_delay_s",
-        "_longest_delay_s",
+        "_longest_delay_s", "_position",
         "_suspect",
         "anew",
         "beyond",
@@ -48,6 +49,7 @@ class Copy:
         self.anew = False
         """The leader's log ends before this one begins: nothing of this one is kept."""
         self.lag = 0
+        self._position: Position | None = None
         self.not_before = 0.0
         self._longest_delay_s = longest_delay_s
         self._delay_s = _FIRST_DELAY_S
@@ -62,6 +64,14 @@ class Copy:
     def current(self) -> bool:
         """Whether the controller has not spoken again since; answers to older requests do not count."""
         return self.partition.leader_epoch == self.leader_epoch and not self.partition.is_leader
+
+    def position(self) -> Position:
+        """Where it stands; the same object as before where nothing has moved."""
+        log, known = self.partition.log, self._position
+        end, start, latest = log.end_offset, log.start_offset, log.epochs.latest
+        if known is None or known[0] != end or known[2] != latest or known[3] != start:
+            known = self._position = Position(end, self.leader_epoch, latest, start)
+        return known
 
     @property
     def needs_start(self) -> bool:

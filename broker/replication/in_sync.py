@@ -56,6 +56,14 @@ class Follower:
         self._fetched_at = now
         self._leader_end = leader_end
 
+    def still_there(self, leader_end: int, now: float) -> bool:
+        """It has asked for the end once more. Always true."""
+        if now > self.caught_up_at:
+            self.caught_up_at = now
+        self._fetched_at = now
+        self._leader_end = leader_end
+        return True
+
     def is_behind(self, leader_end: int, now: float, max_lag_s: float) -> bool:
         return self.end_offset < leader_end and now - self.caught_up_at > max_lag_s
 
@@ -113,6 +121,20 @@ class InSyncReplicas:
             return False
         follower.fetched(offset, start_offset, leader_end, now)
         return True
+
+    def stands_still(self, replica: int, leader_end: int, now: float, broker_epoch: int) -> bool:
+        """The same for a member that has told before, in this life of its, that it has all there is.
+
+        False for whoever else asks; nothing is noted of that then.
+        """
+        follower = self.followers.get(replica)
+        return (
+            follower is not None
+            and follower.end_offset == leader_end
+            and follower.broker_epoch == broker_epoch
+            and replica in self.maximal
+            and follower.still_there(leader_end, now)
+        )
 
     def high_watermark(self, leader_end: int) -> int:
         """Largest offset below which every replica that may be elected has everything."""

@@ -178,10 +178,7 @@ class LeaderFetcher:
         self._asked = dict(self._copies)
         for key, copy in self._copies.items():
             if copy.truncated and copy.current and copy.not_before <= begun:
-                log = copy.partition.log
-                positions[key] = Position(
-                    log.end_offset, copy.leader_epoch, log.epochs.latest, log.start_offset
-                )
+                positions[key] = copy.position()
         return positions
 
     async def _fetch(self, connection: Connection, wanted: dict[Key, Position]) -> FetchResponse | None:

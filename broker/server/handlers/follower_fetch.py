@@ -56,18 +56,25 @@ class FollowerFetch(ClientFetch):
         self._told = True
 
     def _is_idle(self, wanted: Wanted) -> bool:
+        # With thousands of partitions this is what a fetch costs, so little is called here.
         partition, asked = wanted.partition, wanted.asked
-        if partition is None or not partition.is_leader or self._replica not in partition.in_sync.followers:
+        if partition is None:
             return False
-        log, last = partition.log, asked.last_fetched_epoch
+        log, epoch, last = partition.log, partition.leader_epoch, asked.last_fetched_epoch
         end = log.end_offset
-        if asked.fetch_offset != end or asked.current_leader_epoch != partition.leader_epoch:
+        if (
+            asked.fetch_offset != end
+            or asked.current_leader_epoch != epoch
+            or partition.leader != partition.local_id
+            or log.high_watermark != wanted.high_watermark
+            or log.start_offset != wanted.log_start_offset
+        ):
             return False
-        if last not in (partition.leader_epoch, _UNKNOWN) and log.epoch_end_offset(last) != (last, end):
-            return False  # its log ends in an older term, which is not the last one here
-        self._follow(partition, asked)
-        if log.high_watermark != wanted.high_watermark or log.start_offset != wanted.log_start_offset:
-            return False
+        if not self._told:
+            if last not in (epoch, _UNKNOWN) and log.epoch_end_offset(last) != (last, end):
+                return False  # its log ends in an older term, which is not the last one here
+            if not partition.in_sync.stands_still(self._replica, end, self._now, self._broker_epoch):
+                return False
         self._leaders.append((partition, end, 0))
         return True
 
