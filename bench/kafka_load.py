@@ -6,10 +6,9 @@ Connects, prints `ready`, waits for a line on its input, runs the load, prints o
 `seconds`, `bytes` (of record values), `records`, and the round trips of requests as librdkafka saw them
 (`p50_ms`, `p99_ms`: medians over windows of a quarter of a second).
 
-All settings are librdkafka's defaults. `--queue-backoff-ms` sets `fetch.queue.backoff.ms`: when a consumer's
-queue is full it stops fetching for that long, a second by default. A broker that fills the queue faster than
-Python empties it is measured by these pauses: half of all seconds at 1 KB lz4, with the broker using 2 % of a
-core. Rows with 1 ms show the broker instead.
+All settings are librdkafka's defaults. Consuming is librdkafka's own work where its library can be reached
+(`native_reader.py`): a Python consumer is the slowest part, its queue is full, and librdkafka then stops
+fetching for a second (`fetch.queue.backoff.ms`, which `--queue-backoff-ms` sets). `--python` consumes so.
 """
 
 import argparse
@@ -21,6 +20,7 @@ import time
 from statistics import median
 from typing import Any
 
+import native_reader
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 CHUNK = 5_000
@@ -64,6 +64,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--acks", default="1")
     parser.add_argument("--codec", default="none")
     parser.add_argument("--queue-backoff-ms", type=int)
+    parser.add_argument("--python", action="store_true", help="consume message by message in Python")
     return parser.parse_args()
 
 
@@ -114,6 +115,39 @@ def produce(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def consume(options: argparse.Namespace) -> dict[str, Any]:
+    """By librdkafka alone where it can be reached, for Python would be what is measured (`native_reader`)."""
+    if options.python or not native_reader.available():
+        return consume_in_python(options)
+    partitions, total = what_there_is(options)
+    reader = native_reader.NativeReader(
+        {"bootstrap.servers": options.bootstrap, "group.id": "bench", "enable.auto.commit": "false"}
+    )
+    begin = await_start()
+    reader.assign(options.topic, partitions)
+    got = 0
+    while got < total:
+        got += reader.read()
+    seconds = time.perf_counter() - begin
+    reader.close()
+    return {
+        "seconds": seconds,
+        "bytes": got * options.size,
+        "records": got,
+        "p50_ms": None,
+        "p99_ms": None,
+    }
+
+
+def what_there_is(options: argparse.Namespace) -> tuple[int, int]:
+    """Partitions and records of the topic."""
+    consumer = Consumer({"bootstrap.servers": options.bootstrap, "group.id": "bench"})
+    partitions = consumer.list_topics(options.topic, timeout=30).topics[options.topic].partitions
+    ends = [consumer.get_watermark_offsets(TopicPartition(options.topic, index)) for index in partitions]
+    consumer.close()
+    return len(partitions), sum(high - low for low, high in ends)
+
+
+def consume_in_python(options: argparse.Namespace) -> dict[str, Any]:
     trips = RoundTrips()
     backoff_ms: int | None = options.queue_backoff_ms
     consumer = Consumer(
@@ -126,12 +160,9 @@ def consume(options: argparse.Namespace) -> dict[str, Any]:
             **({} if backoff_ms is None else {"fetch.queue.backoff.ms": backoff_ms}),
         }
     )
-    metadata = consumer.list_topics(options.topic, timeout=30)
-    partitions = metadata.topics[options.topic].partitions
-    ends = [consumer.get_watermark_offsets(TopicPartition(options.topic, index)) for index in partitions]
-    total = sum(high - low for low, high in ends)
+    partitions, total = what_there_is(options)
     begin = await_start()
-    consumer.assign([TopicPartition(options.topic, index, 0) for index in partitions])
+    consumer.assign([TopicPartition(options.topic, index, 0) for index in range(partitions)])
     got = 0
     while got < total:
         got += sum(message.error() is None for message in consumer.consume(10_000, POLL_S))

@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.brokers.cases import JAVA, PRODUCE, Case
@@ -21,12 +22,14 @@ TOOLS = "org.apache.kafka.tools."
 Figures = dict[str, float | None]
 
 
-def run(side: Side, case: Case, topic: str, mb: float, script: Path) -> Figures:
-    """One load against one broker."""
+def run(
+    side: Side, case: Case, topic: str, mb: float, script: Path, *, beside: Sequence[str] = ()
+) -> Figures:
+    """One load against one broker. `beside` comes before the client's command line."""
     records = max(1000, int(mb * 1e6) // case.size)
     before = side.cpu_s()
     if case.client != JAVA:
-        seconds, p50, p99, before = _librdkafka(side, case, topic, mb)
+        seconds, p50, p99, before = _librdkafka(side, case, topic, mb, beside)
     elif case.load == PRODUCE:
         seconds, p50, p99 = _java_produce(side, case, topic, records, script)
     else:
@@ -37,12 +40,13 @@ def run(side: Side, case: Case, topic: str, mb: float, script: Path) -> Figures:
 
 
 def _librdkafka(
-    side: Side, case: Case, topic: str, mb: float
+    side: Side, case: Case, topic: str, mb: float, beside: Sequence[str]
 ) -> tuple[float, float | None, float | None, float]:
     command = [
+        *beside,
         *(sys.executable, str(ROOT / "bench" / "kafka_load.py"), case.load, side.bootstrap, topic),
         *("--size", str(case.size), "--mb", str(mb), "--acks", case.acks, "--codec", case.codec),
-        *(() if case.backoff_ms is None else ("--queue-backoff-ms", str(case.backoff_ms))),
+        *(() if case.backoff_ms is None else ("--python", "--queue-backoff-ms", str(case.backoff_ms))),
     ]
     with client(command) as process:
         assert process.stdin is not None
