@@ -20,10 +20,12 @@ _FALLOC_FL_KEEP_SIZE = 1
 class OpenFile:
     """An open descriptor; closed by `close` or when nothing refers to it any more."""
 
-    __slots__ = ("fd",)
+    __slots__ = ("at_random", "fd")
 
     def __init__(self, path: str, *, create: bool = False) -> None:
         self.fd = -1
+        self.at_random = False
+        """Whether the kernel was told so (`page_cache.read_at_random`)."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         self.fd = os.open(path, flags, 0o644)
 

@@ -7,10 +7,10 @@ cost as much as reading it; a page that was missed costs one wait for the disk. 
 brought there first, in a thread.
 """
 
-import os
 from struct import Struct
 from typing import Final, NamedTuple
 
+from broker.log import page_cache
 from broker.log.disk_errors import FAILED
 from broker.log.errors import CorruptLog, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.files import OpenFile
@@ -21,10 +21,6 @@ from protocol.records.header import LENGTH_OVERHEAD
 
 WORTH_LOCATING: Final = 32 * 1024
 """Below this many bytes one read is cheaper than the calls that avoid it."""
-_SAMPLE_EVERY: Final = 128 * 1024
-"""The kernel reads ahead in steps of this size, so what is cached comes in such pieces."""
-_RWF_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
-_UNSUPPORTED: Final = (22, 95)
 _SPAN: Final = Struct(">qi11xi")
 """Base offset, batch length and last offset delta of a batch header."""
 
@@ -67,24 +63,11 @@ class FileRegion:
             if not self.is_cached():
                 raise NotCached
             return
-        scratch = [bytearray(min(self.size, _SAMPLE_EVERY))]
-        end = self.position + self.size
-        for at in range(self.position, end, _SAMPLE_EVERY):
-            os.preadv(self.fd, scratch, at)
+        page_cache.bring(self.fd, self.position, self.size)
 
     def is_cached(self) -> bool:
-        """Whether samples of the range are in the page cache."""
-        fd, probe = self.fd, [bytearray(1)]
-        last = self.position + self.size - 1
-        try:
-            for at in (*range(self.position, last, _SAMPLE_EVERY), last):
-                os.preadv(fd, probe, at, _RWF_NOWAIT)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                raise
-        return True
+        """Whether the range is in the page cache."""
+        return page_cache.is_cached(self.fd, self.position, self.size)
 
 
 class Located(NamedTuple):
@@ -119,7 +102,11 @@ def locate(
         if end - start < WORTH_LOCATING:
             return None
         stop, next_offset = _whole(segment, start, end, max_bytes, min_one, blocking)
-        region = FileRegion(segment.file, start, stop - start, log)
+        file = segment.file
+        if not file.at_random:
+            page_cache.read_at_random(file.fd)
+            file.at_random = True
+        region = FileRegion(file, start, stop - start, log)
         if region.size < WORTH_LOCATING:
             return None
         region.make_ready(blocking)
