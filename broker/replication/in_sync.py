@@ -122,7 +122,9 @@ class InSyncReplicas:
         follower.fetched(offset, start_offset, leader_end, now)
         return True
 
-    def stands_still(self, replica: int, leader_end: int, now: float, broker_epoch: int) -> bool:
+    def stands_still(
+        self, replica: int, leader_end: int, start_offset: int, now: float, broker_epoch: int
+    ) -> bool:
         """The same for a member that has told before, in this life of its, that it has all there is.
 
         False for whoever else asks; nothing is noted of that then.
@@ -131,6 +133,7 @@ class InSyncReplicas:
         return (
             follower is not None
             and follower.end_offset == leader_end
+            and follower.start_offset == start_offset
             and follower.broker_epoch == broker_epoch
             and replica in self.maximal
             and follower.still_there(leader_end, now)
@@ -144,6 +147,13 @@ class InSyncReplicas:
             if follower is not None and follower.end_offset < end:
                 end = follower.end_offset
         return end
+
+    def low_watermark(self, leader_start: int) -> int:
+        """Largest offset at or before which the log of every replica that may be elected begins."""
+        starts = (
+            self.followers[replica].start_offset for replica in self.maximal if replica in self.followers
+        )
+        return min(leader_start, *starts)
 
     def lagging(self, leader_end: int, now: float, max_lag_s: float) -> list[int]:
         """Members of the ISR that have been behind for too long (`replica.lag.time.max.ms`)."""

@@ -37,8 +37,9 @@ class Partition:
     """A hosted replica. `leader` is -1 before the controller has spoken and after the replica was stopped."""
 
     __slots__ = (
-        "_alone", "_end_watchers", "_unacknowledged", "_watchers", "flushing", "in_sync", "index", "leader",
-        "leader_epoch", "local_id", "log", "partition_epoch", "proposer", "replicas", "topic", "topic_id",
+        "_alone", "_deletions", "_end_watchers", "_unacknowledged", "_watchers", "flushing", "in_sync",
+        "index", "leader", "leader_epoch", "local_id", "log", "partition_epoch", "proposer", "replicas",
+        "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, index: int, local_id: int, log: Log) -> None:
@@ -57,6 +58,7 @@ class Partition:
         self._watchers: dict[Watcher, None] = {}
         self._end_watchers: dict[Watcher, None] = {}
         self._unacknowledged: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
+        self._deletions: list[tuple[int, asyncio.Future[ErrorCode]]] = []
         self.flushing: asyncio.Task[None] | None = None
         """See `flushing.on_disk`."""
 
@@ -127,6 +129,7 @@ class Partition:
         self._alone = self.is_leader and self.in_sync.maximal == {self.local_id}
         if self.is_leader:
             self._advance()
+            self._look_at_deletions()
 
     def stop_leading(self) -> None:
         """No replica here any more: whoever waits looks again and finds it gone."""
@@ -258,6 +261,8 @@ class Partition:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: broker {replica} is not one of {self.replicas}"
             )
         in_sync.followers[replica].broker_epoch = broker_epoch
+        if self._deletions:
+            self._look_at_deletions()
         if replica in in_sync.maximal:
             if offset > self.log.high_watermark:
                 self._advance()
@@ -357,9 +362,42 @@ class Partition:
 
     def _give_up(self, code: ErrorCode) -> None:
         waiting, self._unacknowledged = self._unacknowledged, deque()
-        for _, answer in waiting:
+        deletions, self._deletions = self._deletions, []
+        for _, answer in (*waiting, *deletions):
             if not answer.done():
                 answer.set_result(code)
+
+    # -- deletion
+
+    @property
+    def low_watermark(self) -> int:
+        """Every replica that may be elected begins here or behind (KIP-107)."""
+        return self.in_sync.low_watermark(self.log.start_offset)
+
+    async def wait_deleted(self, offset: int, timeout_s: float) -> ErrorCode:
+        """Wait until no in-sync replica has anything below `offset`: else it would be back with a new leader.
+
+        NONE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT.
+        """
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.low_watermark >= offset:
+            return ErrorCode.NONE
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._deletions.append((offset, answer))
+        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), _time_out, answer)
+        self.wake(0)  # followers that wait hear of the new start at once
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            self._deletions = [each for each in self._deletions if each[1] is not answer]
+
+    def _look_at_deletions(self) -> None:
+        low = self.low_watermark if self._deletions else 0
+        for offset, answer in self._deletions:
+            if offset <= low and not answer.done():
+                answer.set_result(ErrorCode.NONE)
 
     # -- waiting
 

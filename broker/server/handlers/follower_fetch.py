@@ -73,7 +73,8 @@ class FollowerFetch(ClientFetch):
         if not self._told:
             if last not in (epoch, _UNKNOWN) and log.epoch_end_offset(last) != (last, end):
                 return False  # its log ends in an older term, which is not the last one here
-            if not partition.in_sync.stands_still(self._replica, end, self._now, self._broker_epoch):
+            in_sync, start = partition.in_sync, asked.log_start_offset
+            if not in_sync.stands_still(self._replica, end, start, self._now, self._broker_epoch):
                 return False
         self._leaders.append((partition, end, 0))
         return True
@@ -101,4 +102,7 @@ class FollowerFetch(ClientFetch):
                 )
         if log.start_offset <= asked.fetch_offset <= log.end_offset:
             self._follow(partition, asked)
-        return (yield from super()._read(partition, wanted))
+        answer = yield from super()._read(partition, wanted)
+        if 0 <= wanted.log_start_offset < log.start_offset:  # deletions wait for it: answered at once
+            self._size = max(self._size, self._min_bytes)
+        return answer

@@ -22,6 +22,12 @@ from broker.replication.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replication.replicas import Leader
 from broker.server.app import Broker
 from protocol.client import Connection
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from protocol.messages.leader_and_isr_request import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -292,3 +298,26 @@ async def test_a_leader_that_cannot_be_reached_is_not_called_without_pause(two: 
     two.port = there
     two.follow(leader_epoch=2)
     await two.copied()
+
+
+async def test_records_are_deleted_when_every_in_sync_replica_has_let_go_of_them(two: Two) -> None:
+    two.follow()
+    two.append(b"a", b"b", b"c")
+    await two.copied()
+    assert FOLLOWER in two.leader().in_sync.maximal
+    request = DeleteRecordsRequest(
+        timeout_ms=60_000,
+        topics=[DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(offset=2)])],
+    )
+    client = await Connection.open("127.0.0.1", two.port)
+    try:
+        answer = await client.send(request)
+        [result] = answer.topics[0].partitions
+        assert (result.error_code, result.low_watermark) == (0, 2)
+        assert two.log().start_offset == 2
+        await two.fetchers.close()
+        request.topics[0].partitions[0].offset, request.timeout_ms = 3, 50
+        [result] = (await client.send(request)).topics[0].partitions
+        assert (result.error_code, result.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 2)
+    finally:
+        await client.close()
