@@ -153,7 +153,7 @@ class InSyncReplicas:
         starts = (
             self.followers[replica].start_offset for replica in self.maximal if replica in self.followers
         )
-        return min(leader_start, *starts)
+        return min((leader_start, *starts))
 
     def lagging(self, leader_end: int, now: float, max_lag_s: float) -> list[int]:
         """Members of the ISR that have been behind for too long (`replica.lag.time.max.ms`)."""
