@@ -7,10 +7,12 @@ crash leaves the old or the new one. Nothing here knows what is in a file.
 
 import contextlib
 import ctypes
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from broker.log.disk_errors import FAILED
 from broker.log.errors import NotCached
 
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -88,14 +90,28 @@ class OpenFile:
         return False
 
     def sync(self) -> None:
-        os.fdatasync(self.fd)
+        """Get all that was written onto the disk. Raises OSError of a disk that has failed."""
+        _synced(os.fdatasync, self.fd)
+
+
+def _synced(sync: Callable[[int], None], fd: int) -> None:
+    """The kernel says once that it could not write, and forgets what that was: another try would succeed and
+    mean nothing. So this is a failed disk, also where the reason is that there was no room (thin volumes,
+    quotas of network file systems).
+    """
+    try:
+        sync(fd)
+    except OSError as error:
+        if error.errno in FAILED:
+            raise
+        raise OSError(errno.EIO, f"what was written is lost: {error.strerror}") from error
 
 
 def sync_directory(path: str | Path) -> None:
     """Make renames and new files in a directory survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        _synced(os.fsync, fd)
     finally:
         os.close(fd)
 
@@ -151,7 +167,7 @@ def sync_file(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fdatasync(fd)
+            _synced(os.fdatasync, fd)
         finally:
             os.close(fd)
 

@@ -190,7 +190,7 @@ class LogManager(LogUpkeep):
             if found.topic_id == topic_id and tp not in self._logs:
                 opened = self._open(found.path, config, found.offsets, clean=home.was_clean)
                 del home.unchosen[tp]
-                self._add(tp, opened, home, topic_id)
+                self._adopt(tp, opened, home, topic_id)
             else:
                 self._stray(tp, home)
 
@@ -213,8 +213,16 @@ class LogManager(LogUpkeep):
             if isinstance(error, OSError):
                 self.storage_failed(path, error)
             raise
-        self._add(tp, created, home, None)
+        self._adopt(tp, created, home, None)
         return created
+
+    def _adopt(self, tp: TopicPartition, opened: Log, home: LogDir, topic_id: bytes | None) -> None:
+        """`_add` beside an owner that may take the directory out of use meanwhile. Raises `StorageFailed`."""
+        self._add(tp, opened, home, topic_id)
+        if home not in self._dirs:
+            reason = self.offline_dirs.get(home.path, f"{home.path} has failed")
+            self.run_in_owner(lambda: self._take_offline([tp], reason))
+            raise StorageFailed(f"{tp} is offline: {reason}")
 
     def set_config(self, topic: str, config: LogConfig) -> None:
         """New settings for all partitions of a topic here; they hold from the next append on."""
@@ -295,30 +303,31 @@ class LogManager(LogUpkeep):
             self._close(broker_epoch)
 
     def _close(self, broker_epoch: int) -> None:
+        # A disk may fail meanwhile, and its logs go out of the table.
+        logs, homes = list(self._logs.items()), dict(self._home)
         with ThreadPoolExecutor(_CLOSING_THREADS) as pool:
-            failed = {
-                self._home[tp].path for tp in pool.map(self._close_one, list(self._logs)) if tp is not None
-            }
+            closed = pool.map(self._close_one, logs)
+            failed = {homes[tp].path for (tp, _), done in zip(logs, closed, strict=True) if not done}
         self.checkpoint_tick()
-        for home in self._loaded:
+        for home in list(self._loaded):
             with contextlib.suppress(OSError):
                 if home.path not in failed:
                     home.mark_clean_shutdown(broker_epoch)
         self._unlock()
 
-    def _close_one(self, tp: TopicPartition) -> TopicPartition | None:
-        """The partition, if it could not be closed."""
-        each = self._logs[tp]
+    def _close_one(self, item: tuple[TopicPartition, Log]) -> bool:
+        """Whether nothing is left to do at the next start."""
+        tp, each = item
         try:
             each.close()
         except (OSError, LogError) as error:
             log.error("%s: could not be closed: %s", tp, error)
             each.release()
-            return tp
-        return None
+            return False
+        return True
 
     def _unlock(self) -> None:
-        for home in self._dirs:
+        for home in list(self._dirs):
             home.close()
 
 

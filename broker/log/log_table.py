@@ -129,7 +129,8 @@ class LogTable:
         home.close()
         self._take_offline(gone, reason)
 
-    def _take_offline(self, gone: list[TopicPartition], reason: str) -> None:
+    def _take_offline(self, partitions: list[TopicPartition], reason: str) -> None:
+        gone = [tp for tp in partitions if tp in self._logs]  # another thread may have seen the failure too
         for tp in gone:
             self._offline[tp] = Offline(reason, self._topic_ids.get(tp))
             self._logs[tp].release()
@@ -158,7 +159,7 @@ class LogTable:
         if error.errno == errno.ENOENT and os.path.exists(f"{path}/{META_PROPERTIES}"):
             if os.path.isdir(directory):
                 return
-            gone = [tp for tp, each in self._logs.items() if each.directory == directory]
+            gone = [tp for tp, each in list(self._logs.items()) if each.directory == directory]
             if gone:
                 log.error("%s: its directory is gone, other partitions are not affected: %s", gone[0], reason)
                 self._take_offline(gone, reason)

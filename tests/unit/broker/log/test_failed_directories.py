@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import AppendRefused, LogConfig, LogDirError, LogManager
+from broker.log import AppendRefused, Log, LogConfig, LogDirError, LogManager
 from broker.log.errors import StorageFailed
 from broker.log.log_dir import LogDir
 from broker.log.segment import Segment
@@ -253,3 +253,40 @@ def test_a_process_out_of_files_does_not_start(
     with pytest.raises(LogDirError, match="cannot be loaded"):
         logs.load()
     logs.close()
+
+
+def test_a_directory_that_fails_while_a_partition_is_made_in_it_takes_that_out_of_use(start: Open) -> None:
+    """A thread makes it, the directory fails beside it; else all appends were refused, and nobody told."""
+    logs = start()
+    logs.load()
+    gone: list[TopicPartition] = []
+    logs.on_offline(gone.extend)
+    logs.before_create = lambda tp, path: logs.fail_dir(path, "the disk is gone")
+    with pytest.raises(StorageFailed, match="the disk is gone"):
+        logs.get_or_create(A, new_topic_id(), LogConfig())
+    assert gone == [A]
+    assert logs.is_offline(A)
+    assert logs.get(A) is None
+    logs.close()
+
+
+def test_a_directory_that_fails_while_all_is_closed_leaves_the_other_clean(
+    start: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(start, new_topic_id())
+    logs = start()
+    logs.load()
+    broken, homes = logs.get(A), {tp: logs.log_dir(tp) for tp in (A, B)}
+    close = Log.close
+
+    def fails(log: Log) -> None:
+        if log is broken:
+            logs.fail_dir(homes[A], "the disk is gone")
+            raise OSError(errno.EIO, "no")
+        close(log)
+
+    monkeypatch.setattr(Log, "close", fails)
+    logs.close()
+    assert (Path(homes[B]) / ".kafka_cleanshutdown").exists()
+    assert not (Path(homes[A]) / ".kafka_cleanshutdown").exists()
+    start().close()

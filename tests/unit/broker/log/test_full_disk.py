@@ -5,6 +5,7 @@ RLIMIT_FSIZE stands in for the disk: writes above it fail half way, as they do o
 
 import errno
 import logging
+import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
@@ -253,3 +254,31 @@ def test_retention_makes_room_on_a_disk_too_full_for_its_own_small_files(
     again = open_log(segment_bytes=300)
     assert (again.start_offset, again.end_offset) == (start, end)
     assert min(at for _, at in again.epochs.entries()) == start
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_lost_what_was_written_is_not_asked_again(
+    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fdatasync says so once; the next one succeeds, and would acknowledge what is not there."""
+    logs = LogManager([tmp_path / "a", tmp_path / "b"], 1, "c", SystemClock())
+    logs.load()
+    tp = TopicPartition("t", 0)
+    log = logs.get_or_create(tp, new_topic_id(), LogConfig(flush_messages=1))
+    failures = [code]
+    sync = os.fdatasync
+
+    def once(fd: int) -> None:
+        if failures:
+            raise OSError(failures.pop(), "said once")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", once)
+    with pytest.raises(AppendRefused):
+        log.append(batch([b"lost"]), 0)
+    with pytest.raises(AppendRefused):
+        log.append(batch([b"next"]), 0)
+    assert log.recovery_point == 0
+    assert len(logs.offline_dirs) == 1
+    assert logs.is_offline(tp)
+    logs.close()
