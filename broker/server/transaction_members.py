@@ -20,8 +20,8 @@ from broker.coordinator.transactions.coordinator import TransactionCoordinator
 from broker.coordinator.transactions.markers import MarkerWriter
 from broker.coordinator.transactions.rules import EPOCH_BUMP_FROM
 from broker.replication.partition import Partition
-from protocol.client import Connection
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.client.pool import ConnectionPool
+from protocol.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
 from protocol.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -40,6 +40,7 @@ _PATIENCE_S: Final = 0.1
 _PAUSE_S: Final = 0.005
 _ASK_TIMEOUT_S: Final = 10.0
 _ASK_VERSION: Final = 4
+_LANE: Final = "asks"
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -76,14 +77,12 @@ class TransactionMembers:
         self._metadata = metadata
         self._listener = listener
         self._verifies = verifies
-        self._connections: dict[int, Connection] = {}
-        self._connecting = asyncio.Lock()
+        self._connections = ConnectionPool(
+            "transaction-members", metadata.peer_security, _ASK_TIMEOUT_S, _ASK_TIMEOUT_S
+        )
 
     async def close(self) -> None:
-        connections = list(self._connections.values())
-        self._connections.clear()
-        for connection in connections:
-            await connection.close()
+        await self._connections.close()
 
     # -- which batches need it
 
@@ -94,7 +93,10 @@ class TransactionMembers:
         """
         if not batch[TRANSACTIONAL_AT] & TRANSACTIONAL or not (adds or self._verifies):
             return None
-        header = read_header(batch)
+        try:
+            header = read_header(batch)
+        except DecodeError:
+            return None  # the log refuses it, and says why
         producers = partition.log.producers
         known = producers.get(header.producer_id)
         if known is not None and (
@@ -117,11 +119,7 @@ class TransactionMembers:
     # -- asking
 
     async def admit(self, transactional_id: str, asked: Sequence[Asked], *, adds: bool) -> Codes:
-        """The coordinator's word for each partition.
-
-        An end that slips in meanwhile takes it back. In transactions of version 2 the epoch does that: a
-        marker that comes meanwhile may well be the one of the transaction before.
-        """
+        """The coordinator's word for each partition. An end that slips in meanwhile takes it back."""
         by_producer: dict[Producer, list[Asked]] = {}
         for each in asked:
             producer = Producer(transactional_id, each.header.producer_id, each.header.producer_epoch)
@@ -144,8 +142,10 @@ class TransactionMembers:
         for watch, each, epoch in zip(watches, asked, epochs, strict=True):
             if codes[watch.partition] is not ErrorCode.NONE:
                 continue
-            if watch.ended and not adds:
-                codes[watch.partition] = ErrorCode.TRANSACTION_ABORTABLE
+            if watch.forbids(producer.epoch, version=EPOCH_BUMP_FROM if adds else 0):
+                codes[watch.partition] = (
+                    ErrorCode.PRODUCER_FENCED if adds else ErrorCode.TRANSACTION_ABORTABLE
+                )
             elif each.partition.leader_epoch != epoch:
                 codes[watch.partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return codes
@@ -196,34 +196,16 @@ class TransactionMembers:
     async def _ask_broker(
         self, leader: int, producer: Producer, partitions: Sequence[TopicPartition], adds: bool
     ) -> Codes:
+        endpoint = self._metadata.endpoint(leader, self._listener)
+        if endpoint is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         try:
-            connection = await self._connection(leader)
+            connection = await self._connections.get((endpoint.host, endpoint.port), _LANE)
             answer = await connection.send(_request(producer, partitions, adds), _ASK_VERSION)
         except (ProtocolError, OSError) as error:
             logger.warning("broker %d was not asked about a transaction: %s", leader, error)
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
         return _codes(answer, partitions)
-
-    async def _connection(self, broker: int) -> Connection:
-        """One for each coordinator, made anew when it was lost. Raises ProtocolError, OSError."""
-        async with self._connecting:
-            connection = self._connections.get(broker)
-            if connection is not None and not connection.closed:
-                return connection
-            endpoint = self._metadata.endpoint(broker, self._listener)
-            if endpoint is None:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker} is not known")
-            security = self._metadata.peer_security
-            connection = await Connection.open(
-                endpoint.host,
-                endpoint.port,
-                client_id="transaction-members",
-                ssl=security.ssl,
-                sasl=security.sasl,
-                timeout_s=_ASK_TIMEOUT_S,
-            )
-            self._connections[broker] = connection
-            return connection
 
 
 def _request(

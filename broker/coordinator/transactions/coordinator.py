@@ -27,7 +27,7 @@ from broker.coordinator.transactions.records import transaction_record
 from broker.coordinator.transactions.settings import TransactionSettings
 from broker.coordinator.transactions.shard import Shard
 from broker.coordinator.transactions.states import ENDING, TxnState
-from broker.coordinator.transactions.transaction import Image, Transaction
+from broker.coordinator.transactions.transaction import NO_PRODUCER_ID, Image, Transaction
 from broker.log.errors import LogError
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
@@ -342,13 +342,24 @@ class TransactionCoordinator:
         for shard in self._complete():
             for transaction in list(shard.transactions.values()):
                 if transaction.pending is None and rules.has_timed_out(transaction.image, now_ms):
-                    try:
-                        image = rules.fenced(transaction.image, now_ms, self._version())
-                        await self._store(shard, transaction, image)
-                    except KafkaError:
-                        continue
-                    logger.info("transaction %r timed out and is aborted", transaction.transactional_id)
-                    self._begin_end(shard, transaction)
+                    await self._abort_timed_out(shard, transaction, now_ms)
+
+    async def _abort_timed_out(self, shard: Shard, transaction: Transaction, now_ms: int) -> None:
+        """What cannot be done now is done by the next search; it keeps nobody else's from its end."""
+        image, name = transaction.image, transaction.transactional_id
+        try:
+            fresh_id = await self._producer_ids.take() if image.epoch_exhausted else NO_PRODUCER_ID
+        except Exception as error:  # noqa: BLE001 - whatever ZooKeeper's trouble is
+            logger.warning("transaction %r timed out, no producer id can be claimed: %r", name, error)
+            return
+        if transaction.pending is not None or transaction.image is not image:
+            return  # it went on while an id was claimed
+        try:
+            await self._store(shard, transaction, rules.fenced(image, now_ms, self._version(), fresh_id))
+        except KafkaError:
+            return
+        logger.info("transaction %r timed out and is aborted", name)
+        self._begin_end(shard, transaction)
 
     async def expire(self) -> None:
         """Forget ids that were quiet for longer than `transactional.id.expiration.ms`."""

@@ -76,16 +76,27 @@ def marker_batch(ending: Ending, now_ms: int) -> bytes:
 
 
 class Watch:
-    """Between "may this producer write here?" and its write no end may slip in: `ended` says that one did
-    (Kafka's VerificationGuard).
+    """Between "may this producer write here?" and its write no end may slip in.
+
+    (Kafka: VerificationGuard.)
     """
 
-    __slots__ = ("ended", "partition", "producer_id")
+    __slots__ = ("ended", "epoch", "partition", "producer_id")
 
     def __init__(self, partition: TopicPartition, producer_id: int) -> None:
         self.partition = partition
         self.producer_id = producer_id
         self.ended = False
+        self.epoch = -1
+        """The highest of the ends that came."""
+
+    def forbids(self, epoch: int, *, version: int = 0) -> bool:
+        """Whether an end that came took the word back that a producer of this epoch was given.
+
+        In transactions of version 2 the end of its own one has a later epoch; another may well be that of the
+        transaction before.
+        """
+        return self.epoch > epoch if version >= _STRICT_FROM else self.ended
 
 
 class _Written(NamedTuple):
@@ -165,6 +176,7 @@ class MarkerWriter:
             replica = self._replicas.leader(partition.topic, partition.partition)
             producer = replica.log.producers.get(ending.producer_id)
             if only_known and producer is None:
+                self._tell(partition, ending)  # perhaps its first batch is on its way here
                 return ErrorCode.NONE
             if ending.version >= _STRICT_FROM and producer is not None and producer.epoch >= ending.epoch:
                 # Perhaps by an earlier try of this one, which not all replicas have yet.
@@ -179,9 +191,13 @@ class MarkerWriter:
         except LogError as error:
             logger.error("%s: no marker could be written: %s", partition, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
-        for watch in self._watched.pop((partition, ending.producer_id), ()):
-            watch.ended = True
+        self._tell(partition, ending)
         return _Written(partition, replica, result.last_offset, replica.leader_epoch, ErrorCode.NONE)
+
+    def _tell(self, partition: TopicPartition, ending: Ending) -> None:
+        for watch in self._watched.get((partition, ending.producer_id), ()):
+            watch.ended = True
+            watch.epoch = max(watch.epoch, ending.epoch)
 
 
 class MarkerSender:

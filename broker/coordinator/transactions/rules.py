@@ -51,7 +51,7 @@ def initialized(
     if image.state in ENDING:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if image.state is TxnState.ONGOING:
-        return fenced(image, now_ms, version)
+        return fenced(image, now_ms, version, fresh_id)
     new = changed(
         image,
         now_ms,
@@ -88,11 +88,12 @@ def _check_expected(image: Image, expected: tuple[int, int]) -> None:
         raise KafkaError(ErrorCode.PRODUCER_FENCED, f"producer id {producer_id}, now {image.producer_id}")
 
 
-def fenced(image: Image, now_ms: int, version: int = 0) -> Image:
+def fenced(image: Image, now_ms: int, version: int = 0, fresh_id: int = NO_PRODUCER_ID) -> Image:
     """The abort of an open transaction whose producer shall not go on: its epoch is taken away (KIP-98).
 
     Where the cluster has transactions of version 2 this is an end as any other there, also for producers that
-    speak an older version: the producer hears of it when it ends the transaction itself (KAFKA-19367).
+    speak an older version: the producer hears of it when it ends the transaction itself (KAFKA-19367). So it
+    too gives the producer another id, `fresh_id`, when its epochs are used up.
     """
     bumps = version >= EPOCH_BUMP_FROM
     return changed(
@@ -101,6 +102,7 @@ def fenced(image: Image, now_ms: int, version: int = 0) -> Image:
         state=TxnState.PREPARE_ABORT,
         epoch=min(image.epoch + 1, MAX_EPOCH),
         last_epoch=image.epoch if bumps else NO_EPOCH,
+        next_producer_id=fresh_id if bumps and image.epoch_exhausted else NO_PRODUCER_ID,
         client_version=EPOCH_BUMP_FROM if bumps else 0,
     )
 

@@ -18,8 +18,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from struct import Struct
+import logging
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from broker.control.metadata_cache import INTERNAL_TOPICS
@@ -30,17 +30,12 @@ from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.edge import CloseConnectionError
 from broker.server.error_answers import error_answer
+from broker.server.offences import Offences
 from broker.server.plain_append import plain_first
+from broker.server.produce_batches import distinct, holds_transactional, in_turns, keep, single_batch
 from broker.server.registry import InOrder, handles
-from broker.server.transaction_members import (
-    TRANSACTIONAL,
-    TRANSACTIONAL_AT,
-    Asked,
-    Codes,
-    refusal,
-)
-from broker.server.turns import ITEMS_IN_A_TURN, is_long
-from protocol.codec.schema import RecordData
+from broker.server.transaction_members import Asked, Codes, refusal
+from broker.server.turns import is_long
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.produce_response import (
@@ -60,19 +55,10 @@ ALL_REPLICAS = -1
 _VALID_ACKS = (ALL_REPLICAS, 0, 1)
 # Kafka's admin client alone may write to internal topics.
 ADMIN_CLIENT = "__admin_client"
-_HEADER_SIZE = 61
-_HEAD = Struct(">8xi4xb5xB")  # batch length, magic, the byte of the attributes that has the codec
-_CODEC_MASK = 0x07
-# Of any format: the shortest message behind its length, and how much of it says which format it has.
-_SMALLEST = 14
-_UP_TO_MAGIC = 17
-_ZSTD = 4
-_ZSTD_FROM = 7
 _LEADER_FROM = 10
 _BAD_INPUT = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 _ABORTABLE_FROM = 11
 _ADDS_FROM = 12
-_MAGIC_AT, _MAGIC = 16, 2
 
 
 @handles(
@@ -89,35 +75,21 @@ def produce(
     request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | InOrder | None:
     job = _Produce(request, context)
-    topics = _distinct(request.topic_data)
+    topics = distinct(request.topic_data)
     long = is_long(len(topic.partition_data) for topic in topics)
     if request.transactional_id is not None:
         asked = None if long else job.questions(topics)
         if asked:
-            _keep(topics)
+            keep(topics)
             return InOrder(job.append_in_turns(topics, asked))
-    elif _holds_transactional(topics):  # nobody would ever end what it begins
+    elif holds_transactional(topics):  # nobody would ever end what it begins
         job.failed = "a transactional batch came without a transactional id"
         return job.end(_refused_whole(request, context.api_version))
     if long:
-        _keep(topics)
+        keep(topics)
         return InOrder(job.append_in_turns(topics))
     job.append(topics)
     return job.wait() if job.unflushed or job.unreplicated else job.end(job.response)
-
-
-def _holds_transactional(topics: list[TopicProduceData]) -> bool:
-    for topic in topics:
-        for data in topic.partition_data:
-            batch = data.records
-            if (
-                isinstance(batch, memoryview)
-                and len(batch) >= _HEADER_SIZE
-                and batch[TRANSACTIONAL_AT] & TRANSACTIONAL
-                and batch[_MAGIC_AT] == _MAGIC
-            ):
-                return True
-    return False
 
 
 def _refused_whole(request: ProduceRequest, version: int) -> ProduceResponse:
@@ -127,43 +99,6 @@ def _refused_whole(request: ProduceRequest, version: int) -> ProduceResponse:
         for each in topic.partition_responses:
             each.base_offset = -1
     return answer
-
-
-def _keep(topics: list[TopicProduceData]) -> None:
-    """Take the batches out of the connection's buffer: they are to be appended later."""
-    for topic in topics:
-        for data in topic.partition_data:
-            if data.records is not None:
-                data.records = memoryview(bytearray(data.records))  # type: ignore[arg-type]
-
-
-async def _in_turns(topics: list[TopicProduceData]) -> AsyncIterator[TopicProduceData]:
-    """The partitions in pieces; others have their turn in between."""
-    done = 0
-    for topic in topics:
-        for start in range(0, len(topic.partition_data), ITEMS_IN_A_TURN):
-            parts = topic.partition_data[start : start + ITEMS_IN_A_TURN]
-            yield TopicProduceData(name=topic.name, partition_data=parts)
-            done += len(parts)
-            if done >= ITEMS_IN_A_TURN:
-                done = 0
-                await asyncio.sleep(0)
-
-
-def _distinct(topics: list[TopicProduceData]) -> list[TopicProduceData]:
-    """Of a partition that is named twice the last batch counts, as in Kafka."""
-    if len(topics) > 1 and len({topic.name for topic in topics}) < len(topics):
-        merged: dict[str, TopicProduceData] = {}
-        for topic in topics:
-            merged.setdefault(
-                topic.name, TopicProduceData(name=topic.name)
-            ).partition_data += topic.partition_data
-        topics = list(merged.values())
-    for topic in topics:
-        parts = topic.partition_data
-        if len(parts) > 1 and len({part.index for part in parts}) < len(parts):
-            topic.partition_data = list({part.index: part for part in parts}.values())
-    return topics
 
 
 class _Produce:
@@ -216,6 +151,10 @@ class _Produce:
             except StorageFailed as error:
                 refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
                 answers.append(self._refusal(topic, data.index, refusal))
+            except Exception as error:  # noqa: BLE001 - of this partition alone (I10)
+                self._unforeseen(topic, data.index, error)
+                refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
+                answers.append(self._refusal(topic, data.index, refusal))
             else:
                 if not result.duplicate:
                     size += len(data.records)  # type: ignore[arg-type]  # None was refused
@@ -234,7 +173,7 @@ class _Produce:
         self, topic: str, data: PartitionProduceData, answers: list[PartitionProduceResponse]
     ) -> AppendResult:
         partition = self._broker.replicas.leader(topic, data.index)
-        batch = self._checked(data.records)
+        batch = single_batch(data.records, self._version)
         if self._transactional_id is not None:
             self._check_member(self._transactional_id, partition, batch)
         result = partition.append(batch, all_replicas=self._all, flush_later=True)
@@ -262,22 +201,6 @@ class _Produce:
             )
         return None
 
-    def _checked(self, batch: RecordData) -> memoryview:
-        """What the version promises about the batch; its contents are the log's to check."""
-        if not isinstance(batch, memoryview) or len(batch) < _HEADER_SIZE:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, "a produce request holds one record batch per partition"
-            )
-        length, magic, codec = _HEAD.unpack_from(batch)
-        if magic != 2 or length + 12 != len(batch):
-            batch = _first_batch(batch, length, magic)
-        if codec & _CODEC_MASK == _ZSTD and self._version < _ZSTD_FROM:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"zstd needs Produce v{_ZSTD_FROM}, this is v{self._version}",
-            )
-        return batch
-
     # -- transactions
 
     def questions(self, topics: list[TopicProduceData]) -> list[Asked]:
@@ -288,7 +211,8 @@ class _Produce:
             for data in topic.partition_data:
                 try:
                     partition = self._broker.replicas.leader(topic.name, data.index)
-                    question = members.asked(partition, self._checked(data.records), adds=self._adds)
+                    batch = single_batch(data.records, self._version)
+                    question = members.asked(partition, batch, adds=self._adds)
                 except KafkaError:
                     continue  # refused when its turn comes
                 if question is not None:
@@ -303,11 +227,11 @@ class _Produce:
         """`append` once the transaction's coordinator has been asked; others have turns meanwhile (I11)."""
         if self._transactional_id is not None:
             if asked is None:
-                asked = [each async for part in _in_turns(topics) for each in self.questions([part])]
+                asked = [each async for part in in_turns(topics) for each in self.questions([part])]
             if asked:
                 members = self._broker.transaction_members
                 self._verdicts = await members.admit(self._transactional_id, asked, adds=self._adds)
-        async for part in _in_turns(topics):
+        async for part in in_turns(topics):
             self.append_topic(part.name, part.partition_data)
         return await self.wait()
 
@@ -325,11 +249,18 @@ class _Produce:
 
     # -- refusals
 
+    @property
+    def _offences(self) -> Offences:
+        return self._broker.listeners[self._connection.listener].offences
+
+    def _unforeseen(self, topic: str, index: int, error: Exception) -> None:
+        why = f"{topic}-{index}: {error!r}"
+        self._offences.say("append failed", self._connection, why, level=logging.ERROR, error=error)
+
     def _refusal(self, topic: str, index: int, error: KafkaError | AppendRefused) -> PartitionProduceResponse:
         self.failed = f"{topic}-{index}: {error}"
         if error.code in _BAD_INPUT and self._acks != 0:  # else the connection is closed, which says so
-            listener = self._broker.listeners[self._connection.listener]
-            listener.offences.say("refused a batch", self._connection, self.failed)
+            self._offences.say("refused a batch", self._connection, self.failed)
         if self._broker.metadata.topic(topic) is not None:
             self._broker.metrics.topic(topic).failed_produce += 1
         answer = PartitionProduceResponse(
@@ -385,19 +316,3 @@ class _Produce:
                 answer.error_code = code
                 answer.base_offset = -1
         return self.response
-
-
-def _first_batch(batch: memoryview, length: int, magic: int) -> memoryview:
-    """What Kafka takes of bytes that are not just one batch of format 2. Raises KafkaError."""
-    if length < _SMALLEST or magic > 2:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no record batch: length {length}, format {magic}")
-    if magic != 2:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"message format {magic} is not written any more, only 2 (KIP-724)"
-        )
-    size = length + 12
-    if size > len(batch) or len(batch) - size >= _UP_TO_MAGIC:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD, "a produce request holds exactly one whole record batch per partition"
-        )
-    return batch[:size]  # what follows is too short to be anything

@@ -267,7 +267,9 @@ async def _commit_offsets(
             codes = await broker.transaction_members.ask(producer, [where], adds=adds)
         finally:
             broker.markers.unwatch(watch)
-        code = ErrorCode.TRANSACTION_ABORTABLE if watch.ended and not adds else codes[where]
+        code = codes[where]
+        if watch.forbids(request.producer_epoch, version=EPOCH_BUMP_FROM if adds else 0):
+            code = ErrorCode.PRODUCER_FENCED if adds else ErrorCode.TRANSACTION_ABORTABLE
         if code is not ErrorCode.NONE:
             return _offsets_refusal(code, context)
         return await broker.groups.offsets.commit_in_transaction(

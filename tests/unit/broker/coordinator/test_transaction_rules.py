@@ -252,11 +252,28 @@ def test_the_next_end_waits_for_the_markers_of_the_one_before(commit: bool) -> N
 
 def test_a_fence_at_the_last_epoch_leaves_none() -> None:
     worn = replace(OPEN, epoch=32_766)
-    fenced = rules.fenced(worn, 300, 2)
+    fenced = rules.fenced(worn, 300, 0, 99)
     assert (fenced.producer_id, fenced.epoch, fenced.next_producer_id) == (7, 32_767, -1)
     done = rules.completed(fenced, 301)
     new = rules.initialized(done, 1000, None, 99, 302)
     assert (new.producer_id, new.epoch) == (99, 0)
+
+
+def test_a_fence_at_the_last_epoch_gives_a_producer_of_version_2_another_id() -> None:
+    """Kafka's coordinator has this test too: the producer's own abort is told the new id, not epoch 32,767,
+    with which no marker could end a transaction any more.
+    """
+    worn = replace(OPEN, epoch=32_766)
+    fenced = rules.fenced(worn, 300, 2, 99)
+    assert (fenced.producer_id, fenced.epoch, fenced.next_producer_id) == (7, 32_767, 99)
+    assert rules.initialized(worn, 1000, None, 99, 300, 2).next_producer_id == 99
+    done = rules.completed(fenced, 301)
+    assert (done.state, done.producer_id, done.epoch) == (TxnState.COMPLETE_ABORT, 99, 0)
+    assert end_v2(done, 7, 32_766, False) is None
+    assert ending_v2.successor(done) == (99, 0)
+    assert code_of(end_v2, done, 7, 32_766, True) is ErrorCode.INVALID_TXN_STATE
+    again = rules.initialized(done, 1000, (7, 32_766), -1, 302, 2)
+    assert (again.producer_id, again.epoch) == (99, 0)
 
 
 @pytest.mark.parametrize("client_version", [0, 2])

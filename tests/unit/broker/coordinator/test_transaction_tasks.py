@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,26 @@ async def test_an_end_that_fails_in_an_unforeseen_way_is_tried_again(
     await is_so(completed)
     assert failures
     assert partition.log.last_stable_offset == partition.log.end_offset == 2
+
+
+async def test_a_producer_whose_last_epoch_timed_out_goes_on_with_another_id(node: Served) -> None:
+    """Else its abort would be told an epoch with which no marker can end what it writes then."""
+    node.topics.create(TRANSACTIONS_TOPIC)
+    node.topics.create("t")
+    transactions = node.broker.transactions
+    transactions._version = lambda: 2
+    producer_id, _ = await transactions.init_producer_id("x", 1, None)
+    found = transactions.find("x")
+    assert found is not None
+    found.image = replace(found.image, epoch=32_766)
+    member = TopicPartition("t", 0)
+    await transactions.add_partitions("x", producer_id, 32_766, [member], client_version=2)
+    found.image = replace(found.image, start_ms=0)
+    await transactions.abort_timed_out()
+    await is_so(lambda: found.image.state is TxnState.COMPLETE_ABORT)
+    following = await transactions.end_v2("x", producer_id, 32_766, commit=False)
+    assert following.producer_id != producer_id
+    assert following.epoch == 0
 
 
 async def test_the_search_for_timed_out_transactions_outlives_a_failure(

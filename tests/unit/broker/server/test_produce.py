@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from broker.control.internal_topics import TRANSACTIONS_TOPIC
+from broker.log import Log
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode
 from protocol.messages.metadata_request import MetadataRequest
@@ -263,3 +266,54 @@ async def test_readers_that_wait_hear_of_plain_batches(node: Served, acks: int) 
     node.broker.replicas.leader("t", 0).watch(woken.append)
     await node.produce("t", batch(b"second"), acks=acks, version=11)
     assert woken == [len(batch(b"second"))]
+
+
+@pytest.mark.parametrize("version", [9, 11, 12])
+async def test_a_transactional_batch_with_impossible_counts_is_refused_alone(
+    node: Served, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before the log sees it, its header is read to ask the transaction's coordinator."""
+    node.topics.create(TRANSACTIONS_TOPIC)
+    node.topics.create("t", partitions=2)
+    bad = bytearray(batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True))
+    bad[23:27] = (-7).to_bytes(4, "big", signed=True)
+    parts = [
+        PartitionProduceData(index=0, records=bytes(bad)),
+        PartitionProduceData(index=1, records=batch(b"good")),
+    ]
+    request = ProduceRequest(
+        transactional_id="x",
+        acks=1,
+        timeout_ms=5000,
+        topic_data=[TopicProduceData(name="t", partition_data=parts)],
+    )
+    answer = await node.connection.send(request, version)
+    ((refused, stored),) = (each.partition_responses for each in answer.responses)
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert (stored.error_code, stored.base_offset) == (ErrorCode.NONE, 0)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_partition_that_fails_in_an_unforeseen_way_fails_alone(
+    node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I10: what the others have stored is acknowledged, else their producers would store it again."""
+    node.topics.create("t", partitions=2)
+    broken = node.broker.replicas.leader("t", 0).log
+    append = Log.append
+
+    def fails(log: Log, *arguments: Any, **more: Any) -> Any:
+        if log is broken:
+            raise RuntimeError("unforeseen")
+        return append(log, *arguments, **more)
+
+    monkeypatch.setattr(Log, "append", fails)
+    monkeypatch.setattr(Log, "append_ordinary", lambda *_, **__: None)
+    parts = [PartitionProduceData(index=index, records=batch(b"a")) for index in (0, 1)]
+    request = ProduceRequest(
+        acks=1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=parts)]
+    )
+    answer = await node.connection.send(request, 9)
+    ((failed, stored),) = (each.partition_responses for each in answer.responses)
+    assert (failed.error_code, failed.base_offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+    assert (stored.error_code, stored.base_offset) == (ErrorCode.NONE, 0)
