@@ -16,8 +16,9 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from broker.control.zookeeper_types import ZooKeeperError
+from broker.server.answer_order import Pending, Segments
 from broker.server.context import ConnectionInfo, RequestContext
-from broker.server.edge import CloseConnectionError, Pending, Segments
+from broker.server.edge import CloseConnectionError
 from broker.server.error_answers import error_answer
 from broker.server.handlers.api_versions import unsupported_version
 from broker.server.registry import Entry, InOrder, Registry
@@ -29,8 +30,6 @@ from protocol.plain_produce import PlainAcks, PlainProduce
 
 if TYPE_CHECKING:
     from broker.server.app import Broker
-
-logger = logging.getLogger("isthmus.broker")
 
 PRODUCE = 0
 API_VERSIONS = 18
@@ -71,7 +70,7 @@ class Dispatcher:
         if response is None:
             return None
         if hasattr(response, "__await__"):
-            coroutine = self._finish(entry, header, request, response)
+            coroutine = self._finish(entry, header, request, response, connection)
             pipelined = entry.pipelined
             if isinstance(response, InOrder):
                 response, pipelined = response.coroutine, False
@@ -88,23 +87,30 @@ class Dispatcher:
         except CloseConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, the client is told
-            return self._failed(entry, version, request, error)
+            return self._failed(entry, version, request, error, connection)
 
     async def _finish(
-        self, entry: Entry, header: RequestHead, request: Any, response: Awaitable[Any]
+        self,
+        entry: Entry,
+        header: RequestHead,
+        request: Any,
+        response: Awaitable[Any],
+        connection: ConnectionInfo,
     ) -> Segments | None:
-        message = await self._awaited(entry, header.api_version, request, response)
+        message = await self._awaited(entry, header.api_version, request, response, connection)
         return (
             None if message is None else encode_response(message, header.api_version, header.correlation_id)
         )
 
-    async def _awaited(self, entry: Entry, version: int, request: Any, response: Awaitable[Any]) -> Any:
+    async def _awaited(
+        self, entry: Entry, version: int, request: Any, response: Awaitable[Any], connection: ConnectionInfo
+    ) -> Any:
         try:
             return await response
         except CloseConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - see `_handle`
-            return self._failed(entry, version, request, error)
+            return self._failed(entry, version, request, error, connection)
 
     async def _serve_large(
         self, entry: Entry, header: RequestHead, frame: bytes, position: int, connection: ConnectionInfo
@@ -114,15 +120,20 @@ class Dispatcher:
         request = await asyncio.to_thread(_decode_limited, entry, version, frame, position)
         response = self._handle(entry, header, request, connection)
         if hasattr(response, "__await__"):
-            response = await self._awaited(entry, version, request, response)
+            response = await self._awaited(entry, version, request, response, connection)
         if response is None:
             return None
         return await asyncio.to_thread(encode_response, response, version, header.correlation_id)
 
-    def _failed(self, entry: Entry, version: int, request: Any, error: Exception) -> Any:
+    def _failed(
+        self, entry: Entry, version: int, request: Any, error: Exception, connection: ConnectionInfo
+    ) -> Any:
         """The answer to a request whose handler failed. Raises CloseConnectionError where there is none."""
         self.failures[entry.key] = self.failures.get(entry.key, 0) + 1
-        logger.error("%s v%d handler failed", entry.name, version, exc_info=error)
+        # The mistake is ours, but a peer that has found it may ask for it as often as it likes.
+        offences = self._broker.listeners[connection.listener].offences
+        why = f"{entry.name} v{version}: {error!r}"
+        offences.say("handler failed", connection, why, level=logging.ERROR, error=error)
         answer = None
         if isinstance(request, PlainProduce):
             request = request.to_request()

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
+from broker.server.answer_order import Answer, AnswerOrder, Pending, Segments
 from broker.server.connection_limits import UNKNOWN_HOST
 from broker.server.context import ConnectionInfo
 from broker.server.intake import START, FrameBuffer
@@ -25,9 +25,6 @@ from broker.server.request_memory import RequestMemory
 
 logger = logging.getLogger("isthmus.broker")
 
-Segments = Sequence[Bytes | Region]
-# The most answers of one connection that may be waiting at once (requests that allow it, e.g. acks=all).
-MAX_WAITING = 32
 # Answers up to this many bytes together go out in one write.
 COALESCED = 64 * 1024
 # Where more requests seem to be there already, answers wait for those up to this many bytes of them: a write
@@ -39,56 +36,15 @@ class CloseConnectionError(Exception):
     """The peer broke the protocol, or asked for what has no answer; its connection ends, nothing else."""
 
 
-class Pending:
-    """An answer that needs waiting. `pipelined`: the next request may start meanwhile. `last`: the connection
-    ends after it.
-
-    `awaits` is what the coroutine is going to wait for, where that exists already.
-    """
-
-    __slots__ = ("abandoned_on_close", "awaits", "coroutine", "last", "pipelined")
-
-    def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, Segments | None],
-        pipelined: bool = False,
-        abandoned_on_close: bool = False,
-        awaits: Awaitable[Any] | None = None,
-        last: bool = False,
-    ) -> None:
-        self.coroutine = coroutine
-        self.pipelined = pipelined
-        self.abandoned_on_close = abandoned_on_close
-        self.awaits = awaits
-        self.last = last
-
-    def drop(self) -> None:
-        """End what was to be waited for: a task that is cancelled before its first step never gets there."""
-        if isinstance(self.awaits, Coroutine):
-            self.awaits.close()
-
-
 Serve = Callable[[memoryview, ConnectionInfo], "Segments | Pending | None"]
-
-
-class _Slot:
-    """The place of one answer in the connection's order. `task` is None once the answer is there."""
-
-    __slots__ = ("abandoned_on_close", "answer", "pipelined", "task")
-
-    def __init__(self, answer: Segments | None = None) -> None:
-        self.answer = answer
-        self.task: asyncio.Task[Segments | None] | None = None
-        self.pipelined = True
-        self.abandoned_on_close = False
 
 
 class Connection(asyncio.BufferedProtocol):
     """One client connection. `owner` is told when it is made and lost."""
 
     __slots__ = (
-        "_blocked", "_buffer", "_closing", "_flush_due", "_info", "_more", "_out", "_out_size", "_outbox",
-        "_owner", "_reading", "_room", "_serve", "_slots", "_starved", "_transport", "_unanswered",
+        "_answers", "_blocked", "_buffer", "_closing", "_flush_due", "_info", "_more", "_out", "_out_size",
+        "_outbox", "_owner", "_reading", "_room", "_serve", "_starved", "_transport", "_unanswered",
         "last_active",
     )  # fmt: skip
 
@@ -96,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._serve = serve
         self._buffer = FrameBuffer(max_frame)
-        self._slots: deque[_Slot] = deque()
+        self._answers = AnswerOrder()
         self._out: list[Bytes | Region] = []
         self._out_size = 0
         self._outbox: Outbox
@@ -125,12 +81,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._transport = None
-        for slot in self._slots:
-            if slot.task is not None and slot.abandoned_on_close:
-                slot.task.cancel()
+        self._answers.abandon()
         if self._owner.memory is not None:
             self._owner.memory.forget(self)
-        self._slots.clear()
         self._out.clear()
         self._outbox.clear()
         self._owner.connection_lost(self)
@@ -143,6 +96,9 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._buffer.received(nbytes)
         self.last_active = self._owner.now()
+        if self._answers.ending:
+            self._buffer.discard()
+            return
         self._unanswered += nbytes
         self._more = nbytes == self._room and self._unanswered < TOGETHER
         self._pump()
@@ -192,8 +148,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._flush()
         except Exception as error:  # noqa: BLE001 - whatever it was, only this connection ends
             self._owner.refused(self._info, error)
-            self._flush()  # what was asked before the offence is answered
-            self.close()
+            self._line_up(Answer(last=True))  # what was asked before the offence is answered
+            self._answer_in_turn()
             return
         if not self._more:
             self._flush()
@@ -204,15 +160,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, outcome: Segments | Pending | None) -> None:
         if isinstance(outcome, Pending):
-            slot = _Slot()
-            slot.pipelined = outcome.pipelined
-            slot.abandoned_on_close = outcome.abandoned_on_close
-            slot.task = self._owner.start(outcome.coroutine)
-            self._line_up(slot)
-            slot.task.add_done_callback(lambda task: self._answered(slot, task, outcome))
+            task = self._owner.start(outcome.coroutine)
+            answer = Answer.later(outcome, task)
+            self._line_up(answer)
+            task.add_done_callback(lambda task: self._answered(answer, task, outcome))
         elif outcome is not None:
-            if self._slots:
-                self._line_up(_Slot(outcome))
+            if self._answers:
+                self._line_up(Answer(outcome))
             else:
                 self._write_later(outcome)
 
@@ -220,33 +174,52 @@ class Connection(asyncio.BufferedProtocol):
         self._out += answer
         self._out_size += sum(map(len, answer))
 
-    def _line_up(self, slot: _Slot) -> None:
-        self._slots.append(slot)
-        self._blocked = not slot.pipelined or len(self._slots) >= MAX_WAITING
+    def _line_up(self, answer: Answer) -> None:
+        self._answers.add(answer)
+        if answer.last:
+            self._serve_no_more()
+        self._blocked = self._answers.blocked
 
-    def _answered(self, slot: _Slot, task: asyncio.Task[Segments | None], pending: Pending) -> None:
-        slot.task = None
+    def _serve_no_more(self) -> None:
+        """Read and forget what comes, so that the peer is heard to go and gets what it is owed: closing with
+        bytes unread would take that back.
+        """
+        if self._answers.ending:
+            return
+        self._answers.ending = True
+        self._buffer.discard()
+        if self._owner.memory is not None:
+            self._owner.memory.forget(self)
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _answered(self, answer: Answer, task: asyncio.Task[Segments | None], pending: Pending) -> None:
+        answer.task = None
         if task.cancelled():
             pending.drop()
-        if self._transport is None or task.cancelled():
+        if self._closing or task.cancelled():
             return
         error = task.exception()
         if error is not None:
             self._owner.refused(self._info, error)
-            self.abort()
-            return
-        slot.answer = task.result()
-        while self._slots and self._slots[0].task is None:
-            answer = self._slots.popleft().answer
-            if answer is not None:
-                self._write_later(answer)
-        if pending.last:
-            self._flush()
-            self.close()
-            return
-        self._blocked = bool(self._slots) and (
-            not self._slots[-1].pipelined or len(self._slots) >= MAX_WAITING
-        )
+            answer.last = True
+            self._serve_no_more()
+        else:
+            answer.segments = task.result()
+        self._answer_in_turn()
+
+    def _answer_in_turn(self) -> None:
+        """Write what is there and waits for nothing; end the connection after the last answer."""
+        for answer in self._answers.due():
+            if answer.segments is not None:
+                self._write_later(answer.segments)
+            if answer.last:
+                self._answers.abandon()
+                self._flush()
+                self.close()
+                return
+        self._blocked = self._answers.blocked
         self._pump()
 
     @property
@@ -281,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _steer_reading(self) -> None:
         """Read on unless whole frames fill the buffer; hand the buffer back when nothing is in it."""
-        if self._transport is None:
+        if self._transport is None or self._answers.ending:
             return
         memory = self._owner.memory
         if memory is not None:
@@ -308,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def waiting(self) -> bool:
         """Whether the peer waits for an answer that we have not finished (such a connection is not idle)."""
-        return bool(self._slots)
+        return bool(self._answers)
 
     def hold(self) -> None:
         """Serve nothing until `let_go`; to be called before anything was received."""

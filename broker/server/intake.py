@@ -94,6 +94,11 @@ class FrameBuffer:
         self._start = self._end = 0
         return True
 
+    def discard(self) -> None:
+        """Forget what has come."""
+        self._start = self._end
+        self.release()
+
     def _missing(self) -> int:
         """How many bytes the frame at the head still lacks; at most 0 when it is complete."""
         have = self._end - self._start

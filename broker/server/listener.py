@@ -14,9 +14,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from broker.security.principals import certificate_principal
+from broker.server.answer_order import Segments
 from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ANONYMOUS, ConnectionInfo
-from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Segments, Serve
+from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Serve
 from broker.server.intake import FrameSizeError
 from broker.server.offences import Offences
 from broker.server.request_memory import RequestMemory

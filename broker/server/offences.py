@@ -17,6 +17,8 @@ logger = logging.getLogger("isthmus.broker")
 PER_ADDRESS = 5
 PER_SECOND = 100
 REMEMBERED = 1000
+LONGEST = 1000
+"""Characters of a reason: it may hold a name that a stranger has sent, of half a megabyte."""
 
 
 class Offences:
@@ -44,7 +46,12 @@ class Offences:
             return
         skipped = self._skipped.pop(host, 0)
         more = f" ({skipped} more like this were not logged)" if skipped else ""
-        logger.log(level, "%s from %s on %s: %s%s", what, info.peer, info.listener, why, more, exc_info=error)
+        text = str(why)
+        if len(text) > LONGEST:
+            text = f"{text[:LONGEST]}... ({len(text)} characters)"
+        logger.log(
+            level, "%s from %s on %s: %s%s", what, info.peer, info.listener, text, more, exc_info=error
+        )
 
     def _may_say(self, address: str) -> bool:
         """Whether an offence from this address gets a line; if not it is counted."""

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from broker.security.authenticator import Authenticator, Step
 from broker.security.mechanisms import NewServer
 from broker.security.principals import user_principal
+from broker.server.answer_order import Pending, Segments
 from broker.server.context import ConnectionInfo
-from broker.server.edge import CloseConnectionError, Connection, Pending, Segments, Serve
+from broker.server.edge import CloseConnectionError, Connection, Serve
 from broker.server.error_answers import error_answer
 from protocol.api import APIS, ApiKey
 from protocol.codec import decode_from
@@ -41,12 +42,13 @@ Refused = Callable[[ConnectionInfo, BaseException], None]
 class SaslSession:
     """What the gate keeps of one connection."""
 
-    __slots__ = ("authenticator", "connection", "since_s")
+    __slots__ = ("authenticator", "connection", "known", "since_s")
 
     def __init__(self, authenticator: Authenticator, connection: Connection, since_s: float) -> None:
         self.authenticator = authenticator
         self.connection = connection
         self.since_s = since_s
+        self.known = False
 
 
 class SaslGate:
@@ -138,13 +140,13 @@ class SaslGate:
     def _let_in(self, session: SaslSession, info: ConnectionInfo) -> None:
         user = session.authenticator.user
         assert user is not None
-        principal = user_principal(user)
-        if info.principal == principal:
+        if session.known:
             self.reauthenticated += 1
-        else:
-            self.authenticated += 1
-            info.principal = principal
-            session.connection.accept_frames(self._max_frame)
+            return
+        self.authenticated += 1
+        session.known = True
+        info.principal = user_principal(user)
+        session.connection.accept_frames(self._max_frame)
 
     def _versions(
         self, frame: memoryview, info: ConnectionInfo, authenticator: Authenticator

@@ -18,9 +18,10 @@ import uvloop
 
 from broker.log.files import OpenFile
 from broker.log.region import FileRegion
+from broker.server.answer_order import Pending, Segments
 from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ConnectionInfo
-from broker.server.edge import TOGETHER, CloseConnectionError, Pending, Segments
+from broker.server.edge import TOGETHER, CloseConnectionError
 from broker.server.intake import START
 from broker.server.listener import Listener
 from broker.server.outbox import IN_A_TURN, PIECE, Outbox
@@ -34,7 +35,9 @@ def framed(body: bytes) -> bytes:
 
 
 class Scripted:
-    """Answers `say:x` with x at once, `wait:x` when x is released, `over:x` too but lets others pass."""
+    """Answers `say:x` with x at once, `wait:x` when x is released, `over:x` too but lets others pass, and
+    after `last:x` the connection ends.
+    """
 
     def __init__(self) -> None:
         self.gates: dict[str, asyncio.Event] = {}
@@ -58,6 +61,8 @@ class Scripted:
             return [int(size).to_bytes(4, "big"), FileRegion(OpenFile(path), 0, int(size))]
         if verb == "mute":
             return None
+        if verb == "last":
+            return Pending(self._later(rest), last=True)
         if verb in ("wait", "over", "leave"):
             return Pending(self._later(rest), pipelined=verb == "over", abandoned_on_close=verb == "leave")
         if verb == "fail":
@@ -169,6 +174,69 @@ async def test_requests_that_allow_it_overlap_and_keep_their_order(dial: Dial, s
     for name in ("d", "b", "a"):
         script.release(name)
     assert [await answer(reader) for _ in range(5)] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@on_uvloop
+async def test_large_answers_are_not_made_ahead_of_one_that_waits(dial: Dial, script: Scripted) -> None:
+    """A client that lets one answer wait may not have the broker hold megabytes of others for it (I11)."""
+    reader, writer = await dial()
+    size = 1_000_000
+    writer.write(framed(b"over:first") + b"".join(framed(b"big:%d" % size) for _ in range(20)))
+    await until(lambda: len(script.started) > 1)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert script.started == ["first", str(size)]
+    script.release("first")
+    assert await answer(reader) == b"first"
+    for _ in range(20):
+        await reader.readexactly(4 + size)
+
+
+@pytest.mark.parametrize(
+    "offence", [framed(b"nonsense"), (-5).to_bytes(4, "big", signed=True) + bytes(100_000)]
+)
+@on_uvloop
+async def test_what_was_asked_before_an_offence_is_answered(
+    dial: Dial, script: Scripted, offence: bytes
+) -> None:
+    """Kafka serves a connection's requests one by one: it has answered before it sees the offence."""
+    reader, writer = await dial()
+    writer.write(framed(b"over:a") + framed(b"over:b") + offence + framed(b"say:never"))
+    await until(lambda: "b" in script.started)
+    script.release("b")
+    script.release("a")
+    assert [await answer(reader), await answer(reader)] == [b"a", b"b"]
+    assert await closed(reader)
+    assert "never" not in script.started
+
+
+@on_uvloop
+async def test_a_handler_that_fails_takes_no_earlier_answer_with_it(dial: Dial, script: Scripted) -> None:
+    reader, writer = await dial()
+    writer.write(b"".join(map(framed, (b"over:a", b"fail:x", b"say:never"))))
+    await until(lambda: "x" in script.started)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    writer.write(framed(b"say:never"))
+    await writer.drain()
+    script.release("a")
+    assert await answer(reader) == b"a"
+    assert await closed(reader)
+    assert "never" not in script.started
+
+
+@on_uvloop
+async def test_the_last_answer_waits_for_its_turn(dial: Dial, script: Scripted) -> None:
+    reader, writer = await dial()
+    writer.write(b"".join(map(framed, (b"over:a", b"last:b", b"say:never"))))
+    await until(lambda: "b" in script.started)
+    script.release("b")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    script.release("a")
+    assert [await answer(reader), await answer(reader)] == [b"a", b"b"]
+    assert await closed(reader)
+    assert "never" not in script.started
 
 
 def long_requests(count: int) -> bytes:

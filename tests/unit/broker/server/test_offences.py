@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from broker.server.context import ConnectionInfo
-from broker.server.offences import PER_ADDRESS, PER_SECOND, REMEMBERED, Offences
+from broker.server.offences import LONGEST, PER_ADDRESS, PER_SECOND, REMEMBERED, Offences
 from tests.support.clock import VirtualClock
 
 
@@ -61,3 +61,13 @@ def test_many_addresses_share_a_limit_and_little_is_remembered(
     clock.advance(1.0)
     offences.say("closing connection", ConnectionInfo("fe80::1", 1), "nonsense")
     assert len(offences._said) == 1
+
+
+def test_a_long_name_from_a_stranger_is_no_long_line(
+    offences: Offences, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        offences.say("closing connection", ConnectionInfo("10.0.0.66", 1), f"no user {'x' * 500_000}")
+    (line,) = lines(caplog)
+    assert len(line) < LONGEST + 200
+    assert line.endswith("xxx... (500008 characters)")

@@ -7,8 +7,9 @@ from typing import Any, cast
 import pytest
 
 from broker.security.plain import PlainServer
+from broker.server.answer_order import Pending
 from broker.server.context import ConnectionInfo
-from broker.server.edge import CloseConnectionError, Pending
+from broker.server.edge import CloseConnectionError
 from broker.server.listener import Listener
 from broker.server.sasl_gate import AUTHENTICATION_S, SaslGate
 from protocol.client import AuthenticationError, Connection, SaslPlain
@@ -36,7 +37,7 @@ class FakeConnection:
 def gate_with(clock: VirtualClock, session_ms: int = 0) -> tuple[SaslGate, FakeConnection]:
     gate = SaslGate(
         lambda frame, info: [b"served"],
-        {"PLAIN": lambda: PlainServer({"ada": "pw"})},
+        {"PLAIN": lambda: PlainServer({"ada": "pw", "ANONYMOUS": "pw"})},
         session_ms={"PLAIN": session_ms},
         max_receive=1000,
         max_frame=100_000,
@@ -59,6 +60,14 @@ def test_who_is_known_passes_and_has_a_name():
     serve(gate, connection, PASSWORD)
     assert (connection.info.principal, connection.most, gate.authenticated) == ("User:ada", 100_000, 1)
     assert serve(gate, connection, METADATA) == [b"served"]
+
+
+def test_a_user_may_have_the_name_that_strangers_go_by():
+    gate, connection = gate_with(VirtualClock())
+    serve(gate, connection, HANDSHAKE)
+    serve(gate, connection, encode_request(SaslAuthenticateRequest(auth_bytes=b"\0ANONYMOUS\0pw"), 2, 1, "x"))
+    assert (connection.info.principal, connection.most) == ("User:ANONYMOUS", 100_000)
+    assert (gate.authenticated, gate.reauthenticated) == (1, 0)
 
 
 async def test_who_is_not_known_does_not_pass():
