@@ -58,7 +58,7 @@ class OffsetStore:
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> ErrorCode:
         """Store positions of a group; the error holds for all of them."""
-        batch = await self._built_if_large(group_id, offsets, None)
+        batch = await self.built_if_large(group_id, offsets, None)
         led = self._runtime.shards.of(group_id)
         shard = led.shard
         group = shard.groups.get(group_id)
@@ -93,9 +93,13 @@ class OffsetStore:
         generation: int,
         producer: tuple[int, int],
         offsets: Mapping[TopicPartition, CommittedOffset],
+        batch: memoryview | None = None,
     ) -> ErrorCode:
-        """Store positions that count once the producer (id, epoch) has committed its transaction (KIP-98)."""
-        batch = await self._built_if_large(group_id, offsets, producer)
+        """Store positions that count once the producer (id, epoch) has committed its transaction (KIP-98).
+
+        Nothing is waited for before they are in the log: an end may not come between that and the word of the
+        transaction's coordinator. So what takes long is built before that (`batch`, from `built_if_large`).
+        """
         led = self._runtime.shards.of(group_id)
         shard = led.shard
         group = shard.groups.get(group_id)
@@ -117,7 +121,7 @@ class OffsetStore:
             return as_coordinator_error(failed.code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         return ErrorCode.NONE
 
-    async def _built_if_large(
+    async def built_if_large(
         self,
         group_id: str,
         offsets: Mapping[TopicPartition, CommittedOffset],

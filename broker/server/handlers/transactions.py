@@ -261,6 +261,8 @@ async def _commit_offsets(
         if not request.group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         broker.groups.find(request.group_id)  # raises where the group is not coordinated here
+        positions, identity = broker.groups.offsets, (request.producer_id, request.producer_epoch)
+        batch = await positions.built_if_large(request.group_id, offsets, identity)
         where = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
         watch = broker.markers.watch(where, request.producer_id)
         try:
@@ -272,13 +274,14 @@ async def _commit_offsets(
             code = ErrorCode.PRODUCER_FENCED if adds else ErrorCode.TRANSACTION_ABORTABLE
         if code is not ErrorCode.NONE:
             return _offsets_refusal(code, context)
-        return await broker.groups.offsets.commit_in_transaction(
+        return await positions.commit_in_transaction(
             request.group_id,
             request.member_id,
             request.group_instance_id,
             request.generation_id,
-            (request.producer_id, request.producer_epoch),
+            identity,
             offsets,
+            batch,
         )
     except KafkaError as error:
         return error.code

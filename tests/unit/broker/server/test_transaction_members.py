@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from broker.control.internal_topics import TRANSACTIONS_TOPIC
+from broker.control.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.coordinator.offset_store import OffsetStore
 from broker.coordinator.transactions.markers import Ending
+from broker.coordinator.transactions.states import TxnState
 from protocol.errors import ErrorCode
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.txn_offset_commit_request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from protocol.types import TopicPartition
 from tests.support.served import Served, batch
 
@@ -54,3 +62,39 @@ async def test_an_end_where_the_producer_is_not_known_yet_takes_the_word_back(
     log = node.broker.replicas.leader("t", 0).log
     assert log.end_offset == (1 if code is ErrorCode.NONE else 0)
     assert not markers._watched, "what was watched is forgotten"
+
+
+async def test_many_offsets_are_not_committed_after_the_end_of_their_transaction(
+    node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their batch is built in a thread, which takes a while; readers would wait for another end for ever."""
+    count = 501
+    for topic, partitions in ((TRANSACTIONS_TOPIC, 1), (OFFSETS_TOPIC, 1), ("t", count)):
+        node.topics.create(topic, partitions=partitions)
+    transactions = node.broker.transactions
+    producer_id, epoch = await transactions.init_producer_id("x", 60_000, None)
+    where = TopicPartition(OFFSETS_TOPIC, node.broker.groups.partition_of("g"))
+    await transactions.add_partitions("x", producer_id, epoch, [where])
+    built_if_large = OffsetStore.built_if_large
+
+    async def ended_meanwhile(*arguments: Any) -> Any:
+        await transactions.end("x", producer_id, epoch, commit=False)
+        async with asyncio.timeout(30):
+            while (found := transactions.find("x")) and found.image.state is not TxnState.COMPLETE_ABORT:
+                await asyncio.sleep(0.01)
+        return await built_if_large(*arguments)
+
+    monkeypatch.setattr(OffsetStore, "built_if_large", ended_meanwhile)
+    positions = [TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=1) for n in range(count)]
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=positions)],
+    )
+    answer = await node.connection.send(request, 4)
+    codes = {each.error_code for topic in answer.topics for each in topic.partitions}
+    assert codes == {ErrorCode.TRANSACTION_ABORTABLE}
+    log = node.broker.replicas.leader(*where).log
+    assert log.last_stable_offset == log.end_offset
