@@ -216,6 +216,9 @@ class LogCleaner:
 
     def _failed(self, tp: TopicPartition, each: Log, event: Failed) -> None:
         self.statistics.failed(tp)
+        if self._logs.get(tp) is not each:
+            log.info("%s: was deleted while it was cleaned", tp)
+            return
         if event.errno:
             each.report(OSError(event.errno, event.message))
         if event.transient and event.errno in FULL:

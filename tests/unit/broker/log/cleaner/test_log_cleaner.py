@@ -197,3 +197,25 @@ async def test_a_deleted_topic_leaves_no_checkpoint_to_the_next_of_its_name(tmp_
     log = make(logs, "t", 10, 30)
     assert cleaner._checkpoint.get(TopicPartition("t", 0), log) is None
     logs.close()
+
+
+async def test_a_topic_that_is_deleted_while_it_is_cleaned_is_no_failure_of_the_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = open_logs(tmp_path)
+    make(logs, "t", 1000, 30, value=bytes(100))
+    settings = LogSettings(log_cleaner_backoff_ms=50, log_cleaner_io_max_bytes_per_second=2e6)
+    cleaner = LogCleaner(logs, SystemClock(), lambda: settings)
+    cleaner.start()
+    try:
+        await until(lambda: any(running.read for running in cleaner.statistics.running.values()))
+        logs.delete(TopicPartition("t", 0))
+        logs.sweep_tick(SystemClock().now_ms() + 3_600_000)  # its files are gone, too
+        settings = QUICK
+        cleaner.reconfigure()
+        await until(lambda: not cleaner.statistics.running)
+    finally:
+        await cleaner.stop()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    assert not logs.offline_dirs
+    logs.close()
