@@ -175,8 +175,8 @@ class _Restore:
             parts.append(f"{plan.target} {held} of {plan.topic.records}{cut}")
         return (
             f"Left at the target, where readers see it, records of each topic: {'; '.join(parts)}. They keep "
-            "everything (no retention, no compaction), and groups get their offsets, when the same command has "
-            "gone on to the end; or delete the topics"
+            "everything (no retention, no compaction), and groups get their offsets, when the same command "
+            "has gone on to the end; or delete the topics"
         )
 
     async def copy(self) -> None:
