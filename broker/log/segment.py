@@ -319,7 +319,7 @@ class Segment:
         self.bytes_since_index = 0
         self.indexes_full = (
             len(positions) * OFFSET_ENTRY + OFFSET_ENTRY > self.index_bytes
-            or len(times.entries) + TIME_ENTRY > self.index_bytes
+            or len(times.entries) + 2 * TIME_ENTRY > self.index_bytes  # closing adds one more
         )
 
     def _check_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:

@@ -31,6 +31,7 @@ MAY_SUCCEED = frozenset(
         ApiKey.LIST_GROUPS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_CLUSTER,

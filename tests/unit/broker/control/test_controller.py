@@ -41,6 +41,9 @@ class Store:
     async def states(self, partitions: Any) -> dict[Any, Any]:
         return {}
 
+    async def dated_states(self, partitions: Any) -> tuple[dict[Any, Any], dict[Any, int]]:
+        return {}, {}
+
     async def deletions(self, watch: Callable[[], None]) -> list[str]:
         return self.asked
 
