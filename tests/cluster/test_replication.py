@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ElectionType, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, ElectionType, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from protocol.client import Connection
@@ -77,11 +77,13 @@ def produce(cluster: Cluster, topic: str, count: int, tag: str, **config: object
     return done
 
 
-def consume(cluster: Cluster, topic: str, count: int, timeout_s: float = 30.0) -> list[bytes]:
+def consume(
+    cluster: Cluster, topic: str, count: int, timeout_s: float = 30.0, *, start: int = 0
+) -> list[bytes]:
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False}
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, start)])
     found: list[bytes] = []
     deadline = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < deadline:
@@ -252,3 +254,22 @@ def read_in(cluster: Cluster, topic: str, rack: str, count: int) -> tuple[list[b
     consumer.consume(1, 1.0)  # the statistics of a steady state
     consumer.close()
     return found, read_from
+
+
+def test_deleted_records_stay_deleted_when_their_leader_dies(three: Cluster) -> None:
+    create(three, "t", min_insync_replicas="2")
+    wait_until(lambda: isr(three, "t")[1] == [1, 2, 3], "all in sync")
+    produce(three, "t", 500, "a")
+    leader = isr(three, "t")[0]
+    client = admin(three)
+    [future] = client.delete_records([TopicPartition("t", 0, OFFSET_END)]).values()  # all that is readable
+    assert future.result(30).low_watermark == 500
+    values = produce(three, "t", 100, "b")
+    broker_of(three, leader).kill()
+    wait_until(lambda: isr(three, "t")[0] != leader, "another leader")
+    consumer = Consumer({"bootstrap.servers": three.bootstrap, "group.id": "g"})
+    assert consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=30) == (500, 600)
+    consumer.close()
+    broker_of(three, leader).start()
+    wait_until(lambda: isr(three, "t")[1] == [1, 2, 3], "all in sync again")
+    assert consume(three, "t", 100, start=500) == values
