@@ -23,6 +23,7 @@ from protocol.errors import KafkaError
 from protocol.records import Codec, Record, build_batch, check_crc, decode_batches, iter_headers
 from protocol.types import ZERO_UUID, TopicPartition
 from tests.support.apache_kafka import apache_kafka, kafka_tool
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -72,7 +73,13 @@ async def test_topics(client):
     ids = await client.create_topics(
         [NewTopic(one, 3, 1, {"retention.ms": "123456"}), NewTopic(other, assignment={0: [1]})]
     )
-    metadata = await client.metadata(list(names))
+    # Apache Kafka answers CreateTopics before its metadata has the topics.
+    metadata = await eventually(
+        lambda: client.metadata(list(names)),
+        lambda found: all(
+            name in found.topics and found.topics[name].topic_id != ZERO_UUID for name in names
+        ),
+    )
     for name, partitions in names.items():
         assert metadata.topics[name].topic_id == ids[name] != ZERO_UUID
         assert len(metadata.topics[name].partitions) == partitions
