@@ -11,6 +11,7 @@ from broker.config.definition import setting
 from broker.config.kinds import Kind, at_least, between, one_of
 
 _MAX_INT = 2**31 - 1
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +94,7 @@ class ReplicationSettings:
         Kind.STRING,
         None,
         "How the replica that a consumer reads from is chosen: Kafka's RackAwareReplicaSelector, or leaders.",
-        one_of(
-            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-            "org.apache.kafka.common.replica.LeaderSelector",
-        ),
+        one_of(RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector"),
     )
     controller_socket_timeout_ms: int = setting(
         "controller.socket.timeout.ms", Kind.INT, 30_000, "Longest wait of the controller for a broker."

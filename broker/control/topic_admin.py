@@ -8,7 +8,7 @@ Must not know requests. (Kafka: `ZkAdminManager`, `AutoTopicCreationManager`.)
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.config import BrokerConfig, TopicConfig
@@ -20,7 +20,6 @@ from broker.control.metadata_cache import MetadataCache
 from broker.control.nodes import TopicNode, encode_config
 from broker.control.over_sessions import over_sessions
 from broker.control.topic_plan import (
-    DEFAULT,
     Assignment,
     Wanted,
     check_configs,
@@ -81,10 +80,6 @@ class TopicAdmin:
         self.configs.forget(topic)
         self._log_configs.pop(topic, None)
 
-    async def set_configs(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Replace a topic's own settings. Raises KafkaError."""
-        await self.change_configs(topic, lambda current: dict(overrides))
-
     async def change_configs(
         self, topic: str, edit: Callable[[dict[str, str]], dict[str, str]], *, validate_only: bool = False
     ) -> None:
@@ -104,21 +99,6 @@ class TopicAdmin:
             await self._over(lambda: self.configs.change(topic, checked), what)
 
     # -- creating
-
-    async def create_topic(
-        self,
-        name: str,
-        partitions: int = DEFAULT,
-        replication_factor: int = DEFAULT,
-        configs: Mapping[str, str] | None = None,
-        assignment: Assignment | None = None,
-        validate_only: bool = False,
-        *,
-        wait_s: float = DEFAULT_WAIT_S,
-    ) -> bytes:
-        """Make a topic; returns its id. Raises KafkaError."""
-        wanted = Wanted(name, partitions, replication_factor, configs or {}, assignment)
-        return (await self.create(wanted, validate_only=validate_only, wait_s=wait_s)).topic_id
 
     async def create(
         self, wanted: Wanted, *, validate_only: bool = False, wait_s: float = DEFAULT_WAIT_S

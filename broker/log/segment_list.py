@@ -43,11 +43,6 @@ class SegmentList:
     def size(self) -> int:
         return sum(segment.size for segment in self.items)
 
-    def end_of(self, segment: Segment, log_end: int) -> int:
-        """First offset behind the segment."""
-        at = bisect_right(self._bases, segment.base_offset)
-        return self._bases[at] if at < len(self._bases) else log_end
-
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that covers `offset` and all behind it. May run in a thread."""
         items = self.items

@@ -114,18 +114,10 @@ class InSyncReplicas:
 
     # -- positions
 
-    def fetched(self, replica: int, offset: int, start_offset: int, leader_end: int, now: float) -> bool:
-        """A follower's fetch; False when that broker holds no replica."""
-        follower = self.followers.get(replica)
-        if follower is None:
-            return False
-        follower.fetched(offset, start_offset, leader_end, now)
-        return True
-
     def stands_still(
         self, replica: int, leader_end: int, start_offset: int, now: float, broker_epoch: int
     ) -> bool:
-        """The same for a member that has told before, in this life of its, that it has all there is.
+        """Note the fetch of a member that has told before, in this life of its, that it has all there is.
 
         False for whoever else asks; nothing is noted of that then.
         """

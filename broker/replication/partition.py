@@ -38,7 +38,7 @@ class Partition:
 
     __slots__ = (
         "_alone", "_deletions", "_end_watchers", "_unacknowledged", "_watchers", "flushing", "in_sync",
-        "index", "leader", "leader_epoch", "local_id", "log", "partition_epoch", "proposer", "replicas",
+        "index", "leader", "leader_epoch", "local_id", "log", "proposer", "replicas",
         "topic", "topic_id",
     )  # fmt: skip
 
@@ -50,7 +50,6 @@ class Partition:
         self.log = log
         self.leader = NO_LEADER
         self.leader_epoch = -1
-        self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.in_sync = InSyncReplicas(local_id)
         self.proposer: Proposer | None = None
@@ -87,6 +86,11 @@ class Partition:
         return self.in_sync.members
 
     @property
+    def partition_epoch(self) -> int:
+        """Version of what the controller has stored of this partition; -1 before it has spoken."""
+        return self.in_sync.version
+
+    @property
     def high_watermark(self) -> int:
         return self.log.high_watermark
 
@@ -109,7 +113,6 @@ class Partition:
         """Take the controller's word; the caller has fenced old epochs. True if leading began or ended."""
         was_leader, old_epoch = self.is_leader, self.leader_epoch
         self.leader, self.leader_epoch, self.replicas = leader, leader_epoch, tuple(replicas)
-        self.partition_epoch = partition_epoch
         new_term = leader_epoch != old_epoch
         if self.is_leader:
             if new_term or not was_leader:
@@ -250,17 +253,18 @@ class Partition:
         Raises KafkaError if that broker holds no replica, or has been started anew since (KIP-903).
         """
         in_sync = self.in_sync
-        known = in_sync.followers.get(replica)
-        if known is not None and 0 <= broker_epoch < known.broker_epoch:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self}: broker {replica} fetched in epoch {broker_epoch}, it is in {known.broker_epoch}",
-            )
-        if not in_sync.fetched(replica, offset, start_offset, self.log.end_offset, now):
+        follower = in_sync.followers.get(replica)
+        if follower is None:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: broker {replica} is not one of {self.replicas}"
             )
-        in_sync.followers[replica].broker_epoch = broker_epoch
+        if 0 <= broker_epoch < follower.broker_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self}: broker {replica} fetched in epoch {broker_epoch}, it is in {follower.broker_epoch}",
+            )
+        follower.fetched(offset, start_offset, self.log.end_offset, now)
+        follower.broker_epoch = broker_epoch
         if self._deletions:
             self._look_at_deletions()
         if replica in in_sync.maximal:
@@ -294,7 +298,6 @@ class Partition:
     def settle_isr(self, isr: Sequence[int], partition_epoch: int) -> None:
         """The controller has stored this ISR, of the present leader epoch, or knows of a newer one."""
         if partition_epoch >= self.partition_epoch:
-            self.partition_epoch = partition_epoch
             self.in_sync.settle(isr, partition_epoch)
             self._isr_changed()
 

@@ -1,7 +1,6 @@
 """Which replica a consumer should read from (KIP-392): one at its own place, if that has what it wants.
 
-Pure. The names are Kafka's, because people bring them in their settings; there is no loading of classes. Only
-in-sync replicas are named: their high watermark is near the leader's. (Kafka: `ReplicaSelector`,
+Pure. Only in-sync replicas are named: their high watermark is near the leader's. (Kafka: `ReplicaSelector`,
 `RackAwareReplicaSelector`, `ReplicaManager.findPreferredReadReplica`.)
 """
 
@@ -12,10 +11,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.replication.in_sync import Follower
-
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-LEADER = "org.apache.kafka.common.replica.LeaderSelector"
-SELECTORS = (RACK_AWARE, LEADER)
 
 
 def nearest(

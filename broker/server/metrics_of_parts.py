@@ -62,8 +62,29 @@ def add_part_metrics(broker: Broker) -> None:
         ("kafka_server_replicamanager_partitioncount", _partition_count, "Replicas on this broker"),
         ("kafka_server_replicamanager_leadercount", _leader_count, "Partitions led by this broker"),
         ("kafka_controller_kafkacontroller_activecontrollercount", _controller_count, "1 on the controller"),
+        (
+            "kafka_server_replicamanager_underreplicatedpartitions",
+            _under_replicated,
+            "Partitions led here whose replicas are not all in sync",
+        ),
+        (
+            "kafka_server_replicamanager_underminisrpartitioncount",
+            _under_min_isr,
+            "Partitions led here with fewer replicas in sync than min.insync.replicas",
+        ),
     ):
         metrics.gauge(name, text, (), partial(single, broker))
+    for name, attribute, text in (
+        ("kafka_server_replicamanager_isrshrinks", "shrunk", "Times that a replica left an ISR led here"),
+        ("kafka_server_replicamanager_isrexpands", "expanded", "Times that a replica joined an ISR led here"),
+    ):
+        metrics.counter(name, text, (), partial(_isr_changes, broker, attribute))
+    metrics.gauge(
+        "kafka_server_fetcherlagmetrics_consumerlag",
+        "Readable records of the leader that this follower does not have yet",
+        ("topic", "partition"),
+        partial(_follower_lags, broker),
+    )
     for name, attribute, text in _LOG_GAUGES:
         metrics.gauge(name, text, ("topic", "partition"), partial(_by_partition, broker, attribute))
     for state in GroupState:
@@ -105,6 +126,26 @@ def _partition_count(broker: Broker) -> Samples:
 
 def _leader_count(broker: Broker) -> Samples:
     yield (), sum(partition.is_leader for partition in broker.replicas)
+
+
+def _under_replicated(broker: Broker) -> Samples:
+    yield (), sum(each.is_leader and len(each.isr) < len(each.replicas) for each in broker.replicas)
+
+
+def _under_min_isr(broker: Broker) -> Samples:
+    wanting = (
+        each.is_leader and len(each.isr) < each.log.config.min_insync_replicas for each in broker.replicas
+    )
+    yield (), sum(wanting)
+
+
+def _isr_changes(broker: Broker, attribute: str) -> Samples:
+    yield (), getattr(broker.replicating.isr_updates, attribute)
+
+
+def _follower_lags(broker: Broker) -> Samples:
+    for (topic, partition), lag in broker.replicating.fetchers.lags().items():
+        yield (topic, str(partition)), lag
 
 
 def _controller_count(broker: Broker) -> Samples:

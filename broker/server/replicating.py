@@ -16,6 +16,7 @@ from broker.replication.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replication.isr_updates import IsrUpdates
 from protocol.client import Connection
 from protocol.client.errors import ConnectError
+from protocol.client.pool import ConnectionPool
 from protocol.messages.alter_partition_request import AlterPartitionRequest
 from protocol.messages.alter_partition_response import AlterPartitionResponse
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from broker.replication.replicas import Leader
     from broker.server.periodic import PeriodicTasks
 
+_LANE = "isr"
 _LOOK_FOR_CONTROLLER_S = 0.5
 """A controller that stands still is not waited for once there is another."""
 
@@ -34,7 +36,10 @@ class Replicating:
         self._config = config
         self._replicas = replicas
         self._metadata = metadata
-        self._to_controller: tuple[int, Connection] | None = None
+        timeout_s = config.controller_socket_timeout_ms / 1000
+        self._to_controller = ConnectionPool(
+            f"broker-{replicas.broker_id}-isr", metadata.peer_security, timeout_s, timeout_s
+        )
         self.isr_updates = IsrUpdates(replicas.broker_id, self._broker_epoch, self._ask_controller)
         self.fetchers = ReplicaFetchers(
             FetcherSettings(
@@ -60,7 +65,7 @@ class Replicating:
     async def close(self) -> None:
         await self.isr_updates.close()
         await self.fetchers.close()
-        await self._hang_up()
+        await self._to_controller.close()
 
     async def _shrink(self, max_lag_s: float) -> None:
         self._replicas.shrink(max_lag_s)
@@ -81,36 +86,17 @@ class Replicating:
 
     async def _ask_controller(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         controller = self._metadata.controller_id
-        known = self._to_controller
-        if known is None or known[0] != controller or known[1].retired:
-            await self._hang_up()
-            address = self._metadata.endpoint(controller, self._config.inter_broker_listener)
-            if address is None:
-                raise ConnectError("no controller is known")
-            security = self._metadata.peer_security
-            connection = await Connection.open(
-                address.host,
-                address.port,
-                ssl=security.ssl,
-                sasl=security.sasl,
-                client_id=f"broker-{self._replicas.broker_id}-isr",
-                timeout_s=self._config.controller_socket_timeout_ms / 1000,
-            )
-            known = self._to_controller = (controller, connection)
-        sent = asyncio.ensure_future(known[1].send(request))
+        address = self._metadata.endpoint(controller, self._config.inter_broker_listener)
+        if address is None:
+            raise ConnectError("no controller is known")
+        connection = await self._to_controller.get((address.host, address.port), _LANE)
+        sent = asyncio.ensure_future(connection.send(request))
         try:
             while not sent.done():
                 await asyncio.wait((sent,), timeout=_LOOK_FOR_CONTROLLER_S)
                 if self._metadata.controller_id != controller and not sent.done():
                     raise ConnectError(f"broker {controller} is not the controller any more")
             return sent.result()
-        except BaseException:
+        finally:
             sent.cancel()
             await asyncio.gather(sent, return_exceptions=True)
-            await self._hang_up()
-            raise
-
-    async def _hang_up(self) -> None:
-        connected, self._to_controller = self._to_controller, None
-        if connected is not None:
-            await connected[1].close()

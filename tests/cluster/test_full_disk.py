@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.broker import TEST_SETTINGS
+from tests.support.stored_values import stored
 
 pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
@@ -65,27 +66,6 @@ def sent(bootstrap: str, partition: int, value: bytes, *, timeout_ms: int = 60_0
     producer.produce("t", value, partition=partition, on_delivery=lambda error, _: found.append(error))
     producer.flush(90)
     return None if found[0] is None else found[0].code()
-
-
-def stored(bootstrap: str, partition: int) -> list[bytes]:
-    """Values of a partition, from its first to its last offset."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "g", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "enable.auto.commit": False})
-    consumer.assign([TopicPartition("t", partition, 0)])
-    values: list[bytes] = []
-    try:
-        while True:
-            message = consumer.poll(60)
-            assert message is not None, "the end of the partition was not reached"
-            error = message.error()
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                return values
-            value = message.value()
-            assert isinstance(value, bytes)
-            values.append(value)
-    finally:
-        consumer.close()
 
 
 def test_a_full_directory_takes_only_itself_away(zookeeper: str, small: Path, tmp_path: Path) -> None:

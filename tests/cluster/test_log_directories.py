@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 
 from tests.support.broker import BrokerProcess
 from tests.support.disks import Disk, disk
+from tests.support.stored_values import stored
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -60,27 +61,6 @@ def sent(broker: Broker, partition: int, value: bytes = b"x", *, timeout_ms: int
     producer.produce("t", value, partition=partition, on_delivery=lambda error, _: found.append(error))
     producer.flush(60)
     return None if found[0] is None else found[0].code()
-
-
-def stored(broker: Broker, partition: int) -> list[bytes]:
-    """Values of a partition, from its first to its last offset; what there is before an error."""
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "enable.auto.commit": False})
-    consumer.assign([TopicPartition("t", partition, 0)])
-    values: list[bytes] = []
-    try:
-        while True:
-            message = consumer.poll(30)
-            assert message is not None, "the end of the partition was not reached"
-            error = message.error()
-            if error is not None:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                return values
-            value = message.value()
-            assert isinstance(value, bytes)
-            values.append(value)
-    finally:
-        consumer.close()
 
 
 def readable(broker: Broker, partition: int) -> bool:
@@ -167,7 +147,7 @@ def test_a_disk_that_gives_errors(
         assert not readable(broker, lost)
     wait_until(lambda: leaders(broker) == {lost: -1, kept: 1}, "metadata without the lost partition")
     assert sent(broker, kept, b"after") is None
-    assert stored(broker, kept) == [b"before", b"after"]
+    assert stored(broker.bootstrap, kept) == [b"before", b"after"]
     assert broker.lines("has failed and is out of use") == 1
     assert broker.running
     broker.kill()
@@ -175,8 +155,8 @@ def test_a_disk_that_gives_errors(
     weak.mount()
     broker.start()
     wait_until(lambda: leaders(broker) == {lost: 1, kept: 1}, "all partitions are back")
-    assert stored(broker, lost)[:3] == values
-    assert len(stored(broker, lost)) == 3
+    assert stored(broker.bootstrap, lost)[:3] == values
+    assert len(stored(broker.bootstrap, lost)) == 3
     assert sent(broker, lost, b"again") is None
 
 
@@ -198,13 +178,13 @@ def test_a_disk_that_becomes_read_only_while_running_and_is_so_at_the_next_start
     broker.start()
     assert "weak cannot be used: Read-only file system" in broker.output
     wait_until(lambda: leaders(broker) == {lost: -1, kept: 1}, "a start without the directory")
-    assert stored(broker, kept) == [b"1", b"2"]
+    assert stored(broker.bootstrap, kept) == [b"1", b"2"]
     assert broker.stop() == 0
     weak.unmount()
     weak.mount()
     broker.start()
     wait_until(lambda: leaders(broker) == {lost: 1, kept: 1}, "all partitions are back")
-    assert stored(broker, lost) == [b"1"]
+    assert stored(broker.bootstrap, lost) == [b"1"]
     assert sent(broker, lost, b"2") is None
 
 
@@ -230,7 +210,7 @@ def test_a_topic_deleted_while_its_disk_is_away_is_made_anew_and_the_old_one_nev
     weak.mount()
     broker.start()
     wait_until(lambda: leaders(broker) == {0: 1, 1: 1}, "the new topic is led")
-    assert [stored(broker, 0), stored(broker, 1)] == [[b"new 0"], [b"new 1"]]
+    assert [stored(broker.bootstrap, 0), stored(broker.bootstrap, 1)] == [[b"new 0"], [b"new 1"]]
     assert len(list(weak.path.glob(f"t-{lost}.*-stray"))) == 1
     assert broker.lines("it is kept as") == 1
 

@@ -276,6 +276,8 @@ class MarkerSender:
             return dict.fromkeys(partitions, ErrorCode.LEADER_NOT_AVAILABLE)
         security = self._metadata.peer_security
         try:
+            # One of its own: on a shared one a partition without enough replicas would hold up every other
+            # transaction's markers, for answers come in order (I10).
             connection = await Connection.open(
                 endpoint.host,
                 endpoint.port,

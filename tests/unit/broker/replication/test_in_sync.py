@@ -15,42 +15,38 @@ def leading(*isr: int, end: int = 0) -> InSyncReplicas:
 def test_the_high_watermark_is_what_every_member_has() -> None:
     in_sync = leading(1, 2, 3)
     assert in_sync.high_watermark(10) == -1  # nobody has fetched in this term
-    in_sync.fetched(2, 7, 0, 10, 1.0)
+    in_sync.followers[2].fetched(7, 0, 10, 1.0)
     assert in_sync.high_watermark(10) == -1
-    in_sync.fetched(3, 4, 0, 10, 1.0)
+    in_sync.followers[3].fetched(4, 0, 10, 1.0)
     assert in_sync.high_watermark(10) == 4
-    in_sync.fetched(3, 10, 0, 10, 1.0)
+    in_sync.followers[3].fetched(10, 0, 10, 1.0)
     assert in_sync.high_watermark(10) == 7
 
 
 def test_a_follower_outside_the_isr_does_not_hold_the_high_watermark_back() -> None:
     in_sync = leading(1, 2)
-    in_sync.fetched(2, 7, 0, 10, 1.0)
+    in_sync.followers[2].fetched(7, 0, 10, 1.0)
     assert in_sync.high_watermark(10) == 7
-    in_sync.fetched(3, 2, 0, 10, 1.0)
+    in_sync.followers[3].fetched(2, 0, 10, 1.0)
     assert in_sync.high_watermark(10) == 7
-
-
-def test_a_stranger_is_not_a_follower() -> None:
-    assert not leading(1, 2).fetched(4, 7, 0, 10, 1.0)
 
 
 def test_whoever_joins_counts_before_the_controller_has_stored_it() -> None:
     in_sync = leading(1, 2)
-    in_sync.fetched(2, 10, 0, 10, 1.0)
-    in_sync.fetched(3, 10, 0, 10, 1.0)
+    in_sync.followers[2].fetched(10, 0, 10, 1.0)
+    in_sync.followers[3].fetched(10, 0, 10, 1.0)
     assert in_sync.may_join(3, 10)
     in_sync.propose_joining(3)
     assert not in_sync.may_join(3, 10)
     assert in_sync.high_watermark(12) == 10
-    in_sync.fetched(2, 12, 0, 12, 2.0)
+    in_sync.followers[2].fetched(12, 0, 12, 2.0)
     assert in_sync.high_watermark(12) == 10  # the controller may elect broker 3 already
     assert in_sync.members == (1, 2)
 
 
 def test_whoever_leaves_counts_until_the_controller_has_stored_it() -> None:
     in_sync = leading(1, 2)
-    in_sync.fetched(2, 3, 0, 10, 1.0)
+    in_sync.followers[2].fetched(3, 0, 10, 1.0)
     in_sync.propose_leaving([2])
     assert in_sync.proposed == (1,)
     assert in_sync.high_watermark(10) == 3
@@ -60,9 +56,9 @@ def test_whoever_leaves_counts_until_the_controller_has_stored_it() -> None:
 
 def test_joining_needs_what_is_acknowledged_and_the_start_of_the_term() -> None:
     in_sync = leading(1, end=8)
-    in_sync.fetched(2, 7, 0, 8, 1.0)
+    in_sync.followers[2].fetched(7, 0, 8, 1.0)
     assert not in_sync.may_join(2, 5)  # below where the leader's term began
-    in_sync.fetched(2, 8, 0, 12, 1.0)
+    in_sync.followers[2].fetched(8, 0, 12, 1.0)
     assert not in_sync.may_join(2, 9)
     assert in_sync.may_join(2, 8)
 
@@ -91,7 +87,7 @@ def test_only_members_of_the_isr_leave_it() -> None:
 
 def test_positions_survive_a_word_of_the_controller_in_the_same_term() -> None:
     in_sync = leading(1, 2)
-    in_sync.fetched(2, 7, 0, 10, 1.0)
+    in_sync.followers[2].fetched(7, 0, 10, 1.0)
     in_sync.update((1, 2), 6, (1, 2, 4), 2.0)
     assert in_sync.high_watermark(10) == 7
     assert sorted(in_sync.followers) == [2, 4]

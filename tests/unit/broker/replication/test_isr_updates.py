@@ -208,3 +208,11 @@ async def test_a_fetch_of_an_earlier_life_says_nothing_of_the_present_one(place:
     with pytest.raises(KafkaError, match="epoch 21"):
         partition.followed(2, 1, 0, 1.0, broker_epoch=21)
     assert partition.in_sync.followers[2].end_offset == 0
+
+
+async def test_a_strangers_fetch_is_refused(place: Place) -> None:
+    partition, controller = place
+    with pytest.raises(KafkaError) as caught:
+        partition.followed(4, 1, 0, 1.0)
+    assert caught.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (partition.in_sync.proposed, controller.asked) == (None, [])

@@ -15,7 +15,7 @@ import pytest
 from broker.log import LogSlice, NotCached, StorageFailed
 from broker.log.log_view import LogView
 from broker.server.edge import Connection as ServedConnection
-from broker.server.handlers.fetch import READ_IN_A_TURN
+from broker.server.fetch_job import READ_IN_A_TURN
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode
 from protocol.frames import encode_request

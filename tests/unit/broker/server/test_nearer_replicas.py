@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.replication.read_replica import RACK_AWARE
+from broker.config.cluster_settings import RACK_AWARE_SELECTOR
 from protocol.messages.update_metadata_request import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -14,7 +14,7 @@ from tests.support.served import batch, served
 
 
 async def test_a_replica_that_comes_near_is_named_within_a_session(tmp_path: Path) -> None:
-    async with served(tmp_path, replica_selector_class=RACK_AWARE) as at:
+    async with served(tmp_path, replica_selector_class=RACK_AWARE_SELECTOR) as at:
         at.topics.create("t")
         partition = at.broker.replicas.leader("t", 0)
         partition.lead(1, 1, (1,), (1, 2), 1)

@@ -17,8 +17,8 @@ from broker.log import Log
 from broker.replication import Partition
 from broker.replication.partition import Watcher
 from broker.server.context import RequestContext
+from broker.server.fetch_job import ClientFetch, Found, Need, replica_of
 from broker.server.fetch_sessions import Wanted
-from broker.server.handlers.fetch import ClientFetch, Found, Need
 from protocol.messages.fetch_request import FetchPartition, FetchRequest
 from protocol.messages.fetch_response import EpochEndOffset, PartitionData
 
@@ -31,7 +31,7 @@ class FollowerFetch(ClientFetch):
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         super().__init__(request, context)
         state = request.replica_state
-        self._replica = request.replica_id if state is None else state.replica_id
+        self._replica = replica_of(request)
         self._broker_epoch = _UNKNOWN if state is None else state.replica_epoch
         self._now = context.broker.clock.monotonic()
         self._told = False  # its positions are news in the first pass only

@@ -1,0 +1,454 @@
+"""One Fetch request at work: what to read from where, when there is enough, and the answer to it.
+
+Owns the passes over a request's or a session's partitions, reading beside others' turns and beside the disk,
+and waiting for what is not there yet. What is read is the page cache's or a thread's. `follower_fetch` is
+the same for brokers that follow. Must not know how requests are registered.
+(Kafka: `ReplicaManager.fetchMessages`, `DelayedFetch`.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from broker.config.cluster_settings import RACK_AWARE_SELECTOR
+from broker.log import CorruptLog, Log, LogError, LogSlice, NotCached, OffsetOutOfRange, StorageFailed
+from broker.log.region import Located, locate
+from broker.replication import Partition
+from broker.replication.partition import Watcher
+from broker.replication.read_replica import nearest
+from broker.server.context import RequestContext
+from broker.server.current_leader import current_leader
+from broker.server.fetch_sessions import (
+    FINAL_EPOCH,
+    IDS_FROM,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    Wanted,
+    partitions_of,
+)
+from broker.server.turns import ITEMS_IN_A_TURN
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch_request import FetchRequest
+from protocol.messages.fetch_response import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from broker.server.app import Broker
+
+READ_COMMITTED = 1
+_FOLLOWERS_FROM = 11
+_LEADER_FROM = 12
+_ADDRESS_FROM = 16
+_NO_OFFSET = -1
+_NO_REPLICA = -1
+READ_IN_A_TURN = 16
+"""Partitions with data: finding it takes a tenth of a millisecond."""
+
+
+class _Cold(NamedTuple):
+    """A read that has to go to the disk, with `Log.read`'s arguments."""
+
+    log: Log
+    offset: int
+    max_bytes: int
+    max_offset: int
+    min_one: bool
+
+    def read(self) -> LogSlice | Located:
+        found = locate(*self, blocking=True)
+        return self.log.read_blocking(*self[1:]) if found is None else found
+
+
+# A pass yields each read that has to go to the disk, and None when others should have their turn.
+Need = _Cold | None
+Found = LogSlice | Located
+_Pass = Generator[Need, Found | None, None]
+# Their order in an answer, after everything else.
+_NOT_KNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
+ENDED: Any = object()
+"""What a pass yields when it is over."""
+
+
+def _aborted(log: Log, offset: int, found: LogSlice | Located) -> list[AbortedTransaction]:
+    """What a read_committed reader must drop from what it is sent."""
+    if not found.size:
+        return []
+    return [
+        AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
+        for gone in log.aborted_transactions(offset, found.next_offset)
+    ]
+
+
+def _is_news(wanted: Wanted, data: PartitionData) -> bool:
+    """Whether a session's reader must be told about this partition (Kafka: CachedPartition)."""
+    return bool(
+        data.records
+        or data.error_code
+        or data.high_watermark != wanted.high_watermark
+        or data.log_start_offset != wanted.log_start_offset
+        or data.preferred_read_replica != _NO_REPLICA
+        or (data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0)
+    )
+
+
+def _told(wanted: Wanted, data: PartitionData) -> None:
+    """After an error the partition counts as unknown: the first answer without one is news."""
+    wanted.high_watermark = _NO_OFFSET if data.error_code else data.high_watermark
+    wanted.log_start_offset = data.log_start_offset
+
+
+def replica_of(request: FetchRequest) -> int:
+    """Broker id of the follower that asks, -1 for a client."""
+    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
+
+
+class ClientFetch:
+    """One request: what to read from where, and the answer under construction."""
+
+    __slots__ = (
+        "_broker", "_committed", "_deadline", "_epoch", "_failed", "_full", "_leaders", "_listener",
+        "_max_bytes", "_min_bytes", "_privileged", "_rack", "_session", "_size", "_version", "_wanted",
+        "found", "nodes",
+    )  # fmt: skip
+
+    def __init__(self, request: FetchRequest, context: RequestContext) -> None:
+        """Raises KafkaError when the request's session is not what it thinks."""
+        broker: Broker = context.broker
+        self._broker = broker
+        self._version = context.api_version
+        self._listener = context.connection.listener
+        self._committed = request.isolation_level == READ_COMMITTED
+        # Other brokers do not say where they are, nor do clients of a cluster where all read from leaders.
+        near = broker.config.replica_selector_class == RACK_AWARE_SELECTOR
+        self._rack = request.rack_id if near and replica_of(request) < 0 else ""
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._deadline = context.received_at + request.max_wait_ms / 1000
+        self._privileged = replica_of(request) >= 0
+        self._failed = False
+        self._size = 0
+        self._leaders: list[tuple[Partition, int, int]] = []  # readable end, bytes read
+        self.found: list[tuple[Wanted, PartitionData]] = []
+        self.nodes: list[NodeEndpoint] = []
+        self._session: FetchSession | None = None
+        self._full = request.session_epoch == INITIAL_EPOCH
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            broker.fetch_sessions.close(request.session_id)
+            self._wanted = partitions_of(request, self._version)
+        else:
+            session = broker.fetch_sessions.resume(request, self._version, context.received_at)
+            # One that has forgotten all its partitions is over; what the request names is read all the same.
+            self._session = session if session.partitions else None
+            self._wanted = session.partitions or partitions_of(request, self._version)
+        self._epoch = 0 if self._session is None else self._session.epoch
+
+    @property
+    def satisfied(self) -> bool:
+        return (
+            self._failed
+            or self._size >= self._min_bytes
+            or not self._leaders
+            or self._broker.clock.monotonic() >= self._deadline
+        )
+
+    # -- the answer
+
+    def answer(self) -> FetchResponse:
+        session = self._session
+        if self._failed:  # what is not known comes last, as in Kafka
+            self.found.sort(key=lambda each: _NOT_KNOWN.get(each[1].error_code, 0))
+        if session is not None:
+            if session.epoch != self._epoch:  # a later request of the same session has been here meanwhile
+                return FetchResponse(
+                    error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id
+                )
+            self._advance(session)
+        elif self._full:
+            session = self._new_session()
+        for partition, _, size in self._leaders:
+            if size:
+                self._broker.metrics.topic(partition.topic).bytes_out += size
+        response = FetchResponse(session_id=NO_SESSION if session is None else session.session_id)
+        response.node_endpoints = self.nodes
+        topic: FetchableTopicResponse | None = None
+        for wanted, data in self.found:
+            if topic is None or topic.topic_id != wanted.topic_id or topic.topic != wanted.topic:
+                topic = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+                response.responses.append(topic)
+            topic.partitions.append(data)
+        return response
+
+    def _advance(self, session: FetchSession) -> None:
+        """Remember what the reader is told; what has data goes to the end, so that all get their share."""
+        by_id, partitions = session.uses_ids, session.partitions
+        for wanted, data in self.found:
+            _told(wanted, data)
+            if data.records:
+                key = (wanted.topic_id if by_id else wanted.topic, wanted.asked.partition)
+                if partitions.pop(key, None) is not None:
+                    partitions[key] = wanted
+
+    def _new_session(self) -> FetchSession | None:
+        for wanted, data in self.found:
+            _told(wanted, data)
+        return self._broker.fetch_sessions.create(
+            self._wanted,
+            privileged=self._privileged,
+            uses_ids=self._version >= IDS_FROM,
+            now_s=self._broker.clock.monotonic(),
+        )
+
+    # -- one pass over all partitions
+
+    def read_all(self) -> _Pass:
+        """Find what is to be answered. Yields each read that is not in the page cache; is sent its result or
+        error.
+        """
+        self._failed = False
+        self._size = 0
+        self._leaders = []
+        self.found = []
+        self.nodes = []
+        incremental = self._session is not None
+        with_data = 0
+        # The request's own table cannot change under the loop; a session's can, while others have their turn.
+        every = (
+            list(self._wanted.values())
+            if incremental or len(self._wanted) > ITEMS_IN_A_TURN
+            else self._wanted.values()
+        )
+        for count, wanted in enumerate(every, 1):
+            if incremental and self._is_idle(wanted):
+                continue
+            data = yield from self._look_at(wanted)
+            if not incremental or _is_news(wanted, data):
+                self.found.append((wanted, data))
+            with_data += bool(data.records)
+            if count % ITEMS_IN_A_TURN == 0 or with_data == READ_IN_A_TURN:
+                with_data = 0
+                yield None
+
+    def _is_idle(self, wanted: Wanted) -> bool:
+        """Whether there is nothing to tell about a partition of a session; most are so most of the time."""
+        partition, asked = wanted.partition, wanted.asked
+        if partition is None or not self._may_read(partition):
+            return False
+        log = partition.log
+        limit = self._limit(log)
+        if (
+            asked.fetch_offset != limit
+            or log.high_watermark != wanted.high_watermark
+            or log.start_offset != wanted.log_start_offset
+            or asked.current_leader_epoch not in (-1, partition.leader_epoch)
+        ):
+            return False
+        self._leaders.append((partition, limit, 0))
+        return True
+
+    def _look_at(self, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
+        index = wanted.asked.partition
+        name = wanted.topic
+        wanted.partition = None
+        try:
+            if self._version >= IDS_FROM:
+                name = self._broker.metadata.topic_name(wanted.topic_id) or ""
+                if not name:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            partition = self._find(name, index, wanted.asked.current_leader_epoch)
+            if self._version >= IDS_FROM and partition.topic_id != wanted.topic_id:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            wanted.partition = partition
+            nearer = self._nearer(partition, wanted.asked.fetch_offset)
+            if nearer is not None:
+                return self._elsewhere(partition, wanted, nearer)
+            return (yield from self._read(partition, wanted))
+        except KafkaError as error:
+            return self._refusal(name, index, error.code)
+        except OffsetOutOfRange:
+            return self._refusal(name, index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        except (CorruptLog, StorageFailed) as error:
+            if isinstance(error, CorruptLog):  # as Kafka counts: not what is merely somewhere else
+                self._broker.metrics.topic(name).failed_fetch += 1
+            return self._refusal(name, index, self._broker.damage.code(str(partition), error))
+
+    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
+        log, asked = partition.log, wanted.asked
+        high_watermark = log.high_watermark
+        stable = log.last_stable_offset
+        limit = self._limit(log)
+        max_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size))
+        offset, min_one = asked.fetch_offset, self._size == 0
+        found: Found | None
+        try:
+            found = locate(log, offset, max_bytes, limit, min_one)
+            if found is None:
+                found = log.read(offset, max_bytes, limit, min_one)
+        except NotCached:
+            found = yield _Cold(log, offset, max_bytes, limit, min_one)
+        assert found is not None
+        self._size += found.size
+        self._leaders.append((partition, limit, found.size))
+        return PartitionData(
+            partition_index=asked.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=stable,
+            log_start_offset=log.start_offset,
+            # Null as well where a batch is there that is larger than what is left, as in Kafka.
+            aborted_transactions=_aborted(log, offset, found)
+            if self._committed and (found.size or offset >= limit or not max_bytes)
+            else None,
+            records=found.segments,  # type: ignore[arg-type]  # the edge sends regions from their files
+        )
+
+    # -- replicas nearby (KIP-392)
+
+    def _find(self, topic: str, index: int, current_leader_epoch: int) -> Partition:
+        if self._version < _FOLLOWERS_FROM:
+            return self._broker.replicas.leader(topic, index, current_leader_epoch)
+        return self._broker.replicas.readable(topic, index, current_leader_epoch)
+
+    def _may_read(self, partition: Partition) -> bool:
+        return partition.is_leader or (self._version >= _FOLLOWERS_FROM and partition.leader >= 0)
+
+    def _nearer(self, partition: Partition, offset: int) -> int | None:
+        """A replica in the client's rack that it should rather read from."""
+        if not self._rack or not partition.is_leader:
+            return None
+        metadata, in_sync = self._broker.metadata, partition.in_sync
+        members = [in_sync.followers[each] for each in in_sync.members if each in in_sync.followers]
+        chosen = nearest(
+            self._rack, offset, partition.leader, members, partial(metadata.rack_on, self._listener)
+        )
+        return None if chosen == partition.leader else chosen
+
+    def _elsewhere(self, partition: Partition, wanted: Wanted, replica: int) -> PartitionData:
+        """No records, only where to read from now on; answered at once."""
+        self._failed = True
+        log = partition.log
+        return PartitionData(
+            partition_index=wanted.asked.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.start_offset,
+            aborted_transactions=[] if self._committed else None,
+            preferred_read_replica=replica,
+            records=b"",
+        )
+
+    # -- refusals
+
+    def _refusal(self, topic: str, index: int, code: ErrorCode) -> PartitionData:
+        self._failed = True
+        answer = PartitionData(
+            partition_index=index,
+            error_code=code,
+            high_watermark=_NO_OFFSET,
+            aborted_transactions=[] if code in _NOT_KNOWN else None,  # as Kafka has it
+            records=b"",
+        )
+        if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            self._name_leader(topic, index, answer)
+        return answer
+
+    def _name_leader(self, topic: str, index: int, answer: PartitionData) -> None:
+        known = current_leader(self._broker.metadata, topic, index, self._listener)
+        if known is None or self._version < _LEADER_FROM:
+            return
+        answer.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
+        if self._version >= _ADDRESS_FROM and all(node.node_id != known.leader for node in self.nodes):
+            self.nodes.append(
+                NodeEndpoint(node_id=known.leader, host=known.host, port=known.port, rack=known.rack)
+            )
+
+    # -- waiting
+
+    async def go_on(self, reading: _Pass, need: Need) -> FetchResponse:
+        """Finish a pass that met uncached data or much work, then wait if that was not enough."""
+        await self._finish_pass(reading, need)
+        return self.answer() if self.satisfied else await self.wait()
+
+    async def wait(self) -> FetchResponse:
+        """Read again whenever a partition has grown enough, until satisfied or the time is over."""
+        while not self.satisfied:
+            await self._arrival()
+            reading = self.read_all()
+            need = next(reading, ENDED)
+            if need is not ENDED:
+                await self._finish_pass(reading, need)
+        return self.answer()
+
+    async def _finish_pass(self, reading: _Pass, need: Need) -> None:
+        loop = asyncio.get_running_loop()
+        go_on: Callable[[], Need]
+        while need is not ENDED:
+            try:
+                if need is None:
+                    await asyncio.sleep(0)
+                    found = None
+                else:
+                    found = await loop.run_in_executor(self._broker.disk_readers, need.read)
+            except LogError as error:  # of this partition alone: the pass goes on with the others
+                go_on = partial(reading.throw, error)
+            else:
+                go_on = partial(reading.send, found)
+            try:
+                need = go_on()
+            except StopIteration:
+                need = ENDED
+
+    async def _arrival(self) -> None:
+        """Return when enough bytes have become readable, leadership has changed, or the time is over."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[None] = loop.create_future()
+        missing = self._min_bytes - self._size
+        # The marker of an open transaction makes more readable than its own bytes: look again.
+        held_back = self._committed and any(
+            limit < partition.log.high_watermark for partition, limit, _ in self._leaders
+        )
+
+        def watcher(size: int) -> None:
+            nonlocal missing
+            missing -= size
+            if arrived.done():
+                return
+            if missing <= 0 or size == 0 or (held_back and self._moved()):
+                arrived.set_result(None)
+
+        watched = [partition for partition, _, _ in self._leaders]
+        for partition in watched:
+            self._watch(partition, watcher)
+        timer = loop.call_later(max(0.0, self._deadline - self._broker.clock.monotonic()), watcher, missing)
+        try:
+            if not self._moved():
+                await arrived
+        finally:
+            timer.cancel()
+            for partition in watched:
+                self._unwatch(partition, watcher)
+
+    def _watch(self, partition: Partition, watcher: Watcher) -> None:
+        partition.watch(watcher)
+
+    def _unwatch(self, partition: Partition, watcher: Watcher) -> None:
+        partition.unwatch(watcher)
+
+    def _limit(self, log: Log) -> int:
+        """Where reading ends for this reader."""
+        return log.last_stable_offset if self._committed else log.high_watermark
+
+    def _moved(self) -> bool:
+        """Whether something changed between the pass and the start of watching."""
+        return any(
+            not self._may_read(partition) or limit != self._limit(partition.log)
+            for partition, limit, _ in self._leaders
+        )
