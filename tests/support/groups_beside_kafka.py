@@ -18,7 +18,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as AdminTopic
 
 from protocol.client.connection import Connection
-from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.group_client import GroupClient
@@ -68,17 +67,6 @@ class Place:
             self.plain(answer.leader), answer.skip_assignment, self.plain(answer.member_id),
             sorted((self.plain(m.member_id), m.group_instance_id, m.metadata) for m in answer.members),
         )  # fmt: skip
-
-    async def visible(self) -> None:
-        """Until look-ups see the group: Kafka answers them from what its log has committed."""
-        connection = await self.connect()
-        async with asyncio.timeout(BOUND_S):
-            while True:
-                request = DescribeGroupsRequest(groups=[self.group])
-                (described,) = (await connection.send(request, 5)).groups
-                if described.group_state != "Dead":
-                    return
-                await asyncio.sleep(0.02)
 
     async def two(self, **fields: Any) -> tuple[GroupClient, GroupClient]:
         """A leader and a follower that have joined one round; nobody has synced."""
@@ -134,4 +122,4 @@ async def play_both(both: tuple[str, str], scenario: Scenario) -> None:
 
     theirs, ours = await asyncio.gather(*(play(bootstrap) for bootstrap in both))
     for number, (their, our) in enumerate(zip(theirs, ours, strict=True)):
-        assert our == their, f"answer {number} of {scenario}: ours first, Apache Kafka's second"
+        assert our == their, f"answer {number} of {scenario}: {our!r} here, {their!r} from Apache Kafka"
