@@ -26,6 +26,7 @@ COMMANDS = {
     "stop": "stop some of them cleanly",
     "kill": "kill some of them, as a power cut would",
     "demo": "lose a datacenter, fail over, audit, back up, restore",
+    "net": "simulated links between sites: show, set, cut, heal",
     "broker": "run one broker",
     "zookeeper": "run one ZooKeeper server (embedded, for local use)",
     "object-store": "run a local S3 API (for trying things out)",

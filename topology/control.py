@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from topology.process import ProcessFailed
 from topology.runtime import NotRunning, Runtime
+from topology.sockets import short_socket_path
 from topology.supervisor import Supervisor, UnknownPart
-
-_PATH_LIMIT = 100
-"""Unix socket paths are limited to 107 bytes; a longer one moves to the temporary directory."""
 
 
 class ControlError(Exception):
@@ -106,8 +102,4 @@ async def request(runtime: Runtime, verb: str, parts: list[str] | None = None) -
 
 
 def socket_path(runtime: Runtime) -> Path:
-    path = runtime.socket
-    if len(str(path)) <= _PATH_LIMIT:
-        return path
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"isthmus-{digest}.sock"
+    return short_socket_path(runtime.socket)

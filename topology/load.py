@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -148,13 +149,19 @@ def _fields_at(root: type[BaseModel], path: tuple[str | int, ...]) -> set[str]:
             names = {field.alias or name: field for name, field in model.model_fields.items()}
             if part not in names:
                 return set()
-            model = names[str(part)].annotation
+            model = _without_none(names[str(part)].annotation)
         else:
             model = _element(model)
     inner = model if isinstance(model, type) else _element(model)
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return {field.alias or name for name, field in inner.model_fields.items()}
     return set()
+
+
+def _without_none(annotation: Any) -> Any:
+    """`M` of `M | None`."""
+    arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
+    return arguments[0] if isinstance(annotation, UnionType) and len(arguments) == 1 else annotation
 
 
 def _element(annotation: Any) -> Any:

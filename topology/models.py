@@ -11,9 +11,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from topology.network.quantities import duration, rate, share
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+SITE_PAIR = re.compile(
+    r"(?P<source>[A-Za-z0-9][A-Za-z0-9_-]*?)(?P<arrow><?->)(?P<target>[A-Za-z0-9][A-Za-z0-9_-]*)"
+)
 LINK = re.compile(r"(?P<source>[A-Za-z0-9][A-Za-z0-9_-]*)->(?P<target>[A-Za-z0-9][A-Za-z0-9_-]*)")
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -33,6 +38,14 @@ def _link(value: str) -> str:
     return value
 
 
+def _site_pair(value: str) -> str:
+    if not SITE_PAIR.fullmatch(value):
+        raise ValueError(
+            f"'{value}' names no two sites: write a<->b for both directions between two datacenters, or a->b"
+        )
+    return value
+
+
 def _topic(value: str) -> str:
     if not TOPIC.fullmatch(value) or value in {".", ".."}:
         raise ValueError(f"'{value}' is not a topic name: up to 249 of letters, digits, '.', '_' and '-'")
@@ -49,6 +62,7 @@ def _pattern(value: str) -> str:
 
 Alias = Annotated[str, AfterValidator(_alias)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
+SitePair = Annotated[str, AfterValidator(_site_pair)]
 LinkName = Annotated[str, AfterValidator(_link)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 Scalar = str | int | float | bool
@@ -56,6 +70,24 @@ Scalar = str | int | float | bool
 
 class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SiteLink(Model):
+    """What lies between two sites, in one direction. Written `10ms`, `0.1%`, `100mbit`; kept in seconds,
+    as a share, in bytes per second."""
+
+    delay: Annotated[float, BeforeValidator(duration)] = 0.0
+    jitter: Annotated[float, BeforeValidator(duration)] = 0.0
+    loss: Annotated[float, BeforeValidator(share)] = 0.0
+    bandwidth: Annotated[float | None, BeforeValidator(rate)] = None
+    up: bool = True
+
+
+class Network(Model):
+    """The simulated network between the datacenters. Directions that `links` does not name are `default`."""
+
+    default: SiteLink = SiteLink()
+    links: dict[SitePair, SiteLink] = {}
 
 
 class Datacenter(Model):
@@ -74,8 +106,10 @@ class Broker(Model):
     id: Annotated[int, Field(ge=0)]
     port: Port = 0
     metrics_port: Port = 0
+    datacenter: Alias | None = None
+    """Where this broker of a stretched cluster is; the cluster's datacenter by default."""
     rack: str | None = None
-    """Defaults to the cluster's datacenter."""
+    """Defaults to the broker's datacenter."""
     settings: dict[str, Scalar] = {}
 
 
@@ -86,7 +120,10 @@ class Topic(Model):
 
 
 class Cluster(Model):
-    """Brokers that share one ZooKeeper ensemble; with `bootstrap_servers`, a cluster that runs elsewhere."""
+    """Brokers that share one ZooKeeper ensemble; with `bootstrap_servers`, a cluster that runs elsewhere.
+
+    A stretched cluster has brokers that name another datacenter than the cluster's own.
+    """
 
     datacenter: Alias
     bootstrap_servers: str | None = None
@@ -159,6 +196,8 @@ class Topology(Model):
     data_directory: Path
     """Relative paths start at the YAML file's folder."""
     datacenters: dict[Alias, Datacenter | None]
+    network: Network | None = None
+    """Where given, processes of different datacenters reach each other only over simulated links."""
     clusters: dict[Alias, Cluster]
     links: dict[LinkName, Link] = {}
     object_stores: dict[Alias, ObjectStore] = {}

@@ -13,7 +13,8 @@ from typing import Any
 
 from topology.control import ControlError, request
 from topology.models import Topology
-from topology.runtime import NotRunning, Runtime, broker_name, zookeeper_name
+from topology.runtime import NotRunning, Runtime
+from topology.sites import broker_name, zookeeper_name
 
 _CONNECT_S = 2.0
 

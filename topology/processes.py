@@ -13,18 +13,16 @@ from typing import Literal
 
 from topology.broker_settings import text_of
 from topology.models import Cluster, Topology
-from topology.runtime import (
-    HOST,
-    Runtime,
-    broker_name,
-    link_process_name,
-    store_name,
-    zookeeper_name,
-)
+from topology.routes import listener_arguments
+from topology.runtime import Runtime, link_process_name, store_name
+from topology.sites import broker_name, broker_site, zookeeper_name
 
-Kind = Literal["zookeeper", "broker", "store", "link"]
+Kind = Literal["network", "zookeeper", "broker", "store", "link"]
 
-START_ORDER: tuple[Kind, ...] = ("zookeeper", "store", "broker", "link")
+START_ORDER: tuple[Kind, ...] = ("network", "zookeeper", "store", "broker", "link")
+
+NETWORK = "network"
+"""Name of the process that carries the simulated links."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,8 @@ class ProcessSpec:
 def process_specs(topology: Topology, runtime: Runtime, file: Path) -> dict[str, ProcessSpec]:
     """All processes by name, in start order. `file` is the topology's YAML (links read it again)."""
     specs: list[ProcessSpec] = []
+    if topology.network is not None:
+        specs.append(_network(topology, file))
     for alias, cluster in topology.clusters.items():
         if cluster.brokers and cluster.zookeeper.connect is None:
             specs.append(_zookeeper(topology, runtime, alias, cluster))
@@ -70,6 +70,12 @@ def process_specs(topology: Topology, runtime: Runtime, file: Path) -> dict[str,
     return {spec.name: spec for spec in specs}
 
 
+def _network(topology: Topology, file: Path) -> ProcessSpec:
+    """The simulated links. It stands in no datacenter, so that the loss of one leaves it alone."""
+    arguments = ("net", "run", str(file), "--data-directory", str(topology.data_directory))
+    return ProcessSpec(NETWORK, "network", "-", NETWORK, arguments, autostart=True)
+
+
 def _zookeeper(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster) -> ProcessSpec:
     name = zookeeper_name(alias)
     arguments = (
@@ -86,15 +92,16 @@ def _brokers(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster)
     for broker in cluster.brokers:
         name = broker_name(alias, broker.id)
         settings = {**cluster.settings, **broker.settings}
+        place = broker_site(cluster, broker)
         arguments = (
             "broker",
             *("--id", str(broker.id)),
-            *("--listener", f"PLAINTEXT://{HOST}:{runtime.ports[name]}"),
-            *("--zookeeper", runtime.zookeeper_connect(topology, alias)),
+            *listener_arguments(topology, runtime, alias, cluster, broker),
+            *("--zookeeper", runtime.zookeeper_connect(topology, alias, place)),
             *("--data", str(topology.data_directory / name)),
-            *("--rack", broker.rack or cluster.datacenter),
+            *("--rack", broker.rack or place),
             *("--metrics-port", str(runtime.metrics_ports[name])),
             *(part for key, value in settings.items() for part in ("--set", f"{key}={text_of(value)}")),
         )
-        specs.append(ProcessSpec(name, "broker", cluster.datacenter, alias, arguments, cluster.autostart))
+        specs.append(ProcessSpec(name, "broker", place, alias, arguments, cluster.autostart))
     return specs

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from topology.models import LINK
+from topology.models import LINK, SITE_PAIR
 from topology.problems import suggestion
+from topology.sites import directions
 
 Path = tuple[str | int, ...]
 Found = tuple[Path, str]
@@ -89,6 +90,43 @@ def _brokers(document: dict[str, Any]) -> Iterator[Found]:
                 )
 
 
+def _sites(document: dict[str, Any]) -> Iterator[Found]:
+    """Brokers and simulated links name datacenters that are there; a direction is described once."""
+    known = _mapping(document, "datacenters")
+    for cluster, body in _items(document, "clusters"):
+        brokers = body.get("brokers")
+        for index, broker in enumerate(brokers if isinstance(brokers, list) else []):
+            place = broker.get("datacenter") if isinstance(broker, dict) else None
+            if isinstance(place, str) and place not in known:
+                yield (
+                    ("clusters", cluster, "brokers", index, "datacenter"),
+                    _unknown("datacenter", place, known),
+                )
+
+
+def _network(document: dict[str, Any]) -> Iterator[Found]:
+    known = _mapping(document, "datacenters")
+    names = [str(name).upper() for name in known]
+    for name in known if document.get("network") is not None else ():
+        if names.count(str(name).upper()) > 1:
+            yield ("datacenters", name), "differs from another only in case, which names of listeners do not"
+    described: dict[tuple[str, str], str] = {}
+    for name in map(str, _mapping(document, "network", "links")):
+        match = SITE_PAIR.fullmatch(name)
+        if match is None:
+            continue
+        at = ("network", "links", name)
+        for end in ("source", "target"):
+            if match[end] not in known:
+                yield at, _unknown("datacenter", match[end], known)
+        if match["source"] == match["target"]:
+            yield at, "leads from a datacenter to itself"
+        for pair in set(directions(name)):
+            if pair in described:
+                yield at, f"describes {pair[0]}->{pair[1]}, as {described[pair]} does"
+            described.setdefault(pair, name)
+
+
 def _ports(document: dict[str, Any]) -> Iterator[Found]:
     used: dict[int, str] = {}
     for path, port in _declared_ports(document, ()):
@@ -140,6 +178,8 @@ _CHECKS: tuple[Callable[[dict[str, Any]], Iterator[Found]], ...] = (
     _datacenters,
     _links,
     _brokers,
+    _sites,
+    _network,
     _ports,
     _backups,
     _topic_collisions,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from topology.models import Topology
+from topology.sites import Reached, broker_name, broker_site, seen_port, simulated_ports, zookeeper_name
 
 HOST = "127.0.0.1"
 PORT_RANGE = 16_000
@@ -80,24 +81,34 @@ class Runtime:
     def choose_ports(self, topology: Topology) -> None:
         """Settle every port: as declared, else the one of the last start if it is free, else a new one."""
         taken = {port for port in _declared(topology).values() if port}
-        for name, declared in _declared(topology).items():
+        ports = {**_declared(topology), **dict.fromkeys(simulated_ports(topology), 0)}
+        for name, declared in ports.items():
             self.ports[name] = declared or _keep_or_choose(self.ports.get(name), taken)
             taken.add(self.ports[name])
         for name, declared in _declared_metrics(topology).items():
             self.metrics_ports[name] = declared or _keep_or_choose(self.metrics_ports.get(name), taken)
             taken.add(self.metrics_ports[name])
 
-    def bootstrap_servers(self, topology: Topology, cluster: str) -> str:
-        """`host:port,…` of a cluster, wherever it runs. Raises NotRunning before the first start."""
+    def bootstrap_servers(self, topology: Topology, cluster: str, site: str | None = None) -> str:
+        """`host:port,…` of a cluster, wherever it runs. Raises NotRunning before the first start.
+
+        With a simulated network, as clients in `site` reach it; None: past all links, for the operator.
+        """
         spec = topology.clusters[cluster]
         if spec.bootstrap_servers is not None:
             return spec.bootstrap_servers
-        names = [broker_name(cluster, broker.id) for broker in spec.brokers]
-        return ",".join(f"{HOST}:{self._port(topology, name)}" for name in names)
+        brokers = [
+            Reached(broker_name(cluster, broker.id), broker_site(spec, broker), is_broker=True)
+            for broker in spec.brokers
+        ]
+        return self._addresses(topology, brokers, site)
 
-    def zookeeper_connect(self, topology: Topology, cluster: str) -> str:
-        declared = topology.clusters[cluster].zookeeper.connect
-        return declared or f"{HOST}:{self._port(topology, zookeeper_name(cluster))}"
+    def zookeeper_connect(self, topology: Topology, cluster: str, site: str | None = None) -> str:
+        """As `bootstrap_servers`, of the cluster's ZooKeeper."""
+        spec = topology.clusters[cluster]
+        if spec.zookeeper.connect is not None:
+            return spec.zookeeper.connect
+        return self._addresses(topology, [Reached(zookeeper_name(cluster), spec.datacenter)], site)
 
     def store_endpoint(self, topology: Topology, store: str) -> str | None:
         """URL of the S3 API; None means the provider's own (AWS)."""
@@ -106,20 +117,16 @@ class Runtime:
             return spec.endpoint
         return f"http://{HOST}:{self._port(topology, store_name(store))}"
 
+    def _addresses(self, topology: Topology, processes: list[Reached], site: str | None) -> str:
+        seen = site if topology.network is not None else None
+        return ",".join(f"{HOST}:{self._port(topology, seen_port(item, seen))}" for item in processes)
+
     def _port(self, topology: Topology, name: str) -> int:
         if name not in self.ports:
             raise NotRunning(
                 f"{name} has no address yet: start topology '{topology.name}' first (isthmus up FILE)"
             )
         return self.ports[name]
-
-
-def zookeeper_name(cluster: str) -> str:
-    return f"{cluster}-zookeeper"
-
-
-def broker_name(cluster: str, broker: int) -> str:
-    return f"{cluster}-broker-{broker}"
 
 
 def link_process_name(link: str) -> str:

@@ -36,10 +36,10 @@ LOCAL_CREDENTIAL = SecretStr("isthmus-local")
 def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettings:
     """Raises KeyError for an unknown link, NotRunning before the clusters have addresses."""
     source, target = topology.link_ends(name)
-    link = topology.links[name]
+    link, site = topology.links[name], topology.link_datacenter(name)
     return LinkSettings(
-        source=ClusterEnd(alias=source, bootstrap=runtime.bootstrap_servers(topology, source)),
-        target=ClusterEnd(alias=target, bootstrap=runtime.bootstrap_servers(topology, target)),
+        source=ClusterEnd(alias=source, bootstrap=runtime.bootstrap_servers(topology, source, site)),
+        target=ClusterEnd(alias=target, bootstrap=runtime.bootstrap_servers(topology, target, site)),
         topics=link.topics,
         topics_exclude=(*TOPICS_EXCLUDE, *link.topics_exclude),
         groups=link.groups,
