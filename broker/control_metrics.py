@@ -21,6 +21,7 @@ class ControlMetrics(Collector):
         core = self._plane.controller.core
         states = [] if core is None else list(core.states.values())
         offline = sum(stored.state.leader == NO_LEADER for stored in states)
+        waiting = sum(bool(stored.state.suspects) for stored in states)
         counts = {
             "kafka_controller_kafkacontroller_activebrokercount": (
                 0 if core is None else len(core.brokers),
@@ -37,6 +38,10 @@ class ControlMetrics(Collector):
             "kafka_controller_kafkacontroller_offlinepartitionscount": (
                 offline,
                 "Partitions without a leader",
+            ),
+            "isthmus_controller_partitions_waiting_for_election": (
+                waiting,
+                "Partitions whose last in-sync replica came back from an unclean end: `isthmus elect`",
             ),
             "kafka_controller_kafkacontroller_topicstodeletecount": (
                 0 if core is None else len(core.deleting),

@@ -27,6 +27,7 @@ from broker.config.listeners import advertised_host
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
 from broker.control.java import JavaError
 from broker.control.plane import ControlPlane, NoController
+from broker.control.previous_end import previous_end, remember_boot
 from broker.control.registration import AlreadyRegistered
 from broker.control.session_file import SessionFile
 from broker.control.zookeeper_types import ZooKeeperError
@@ -198,6 +199,7 @@ class _Process:
             producer_expiration_ms=plane.configs.in_force.producer_id_expiration_ms,
         )
         try:
+            plane.previous_end = previous_end(logs.log_dirs, clean=logs.was_clean)
             logs.run_in_owner = asyncio.get_running_loop().call_soon_threadsafe
             await plane.replace_session(SessionFile(logs.log_dirs[0]))
             await plane.load_settings(_topics_in(logs.log_dirs))
@@ -230,6 +232,7 @@ class _Process:
         endpoints = _advertised(config, await self._listen(broker))
         await self._open_metrics(broker, plane)
         await plane.join(endpoints)
+        remember_boot(logs.log_dirs)  # not before a controller knows how the run before ended
         self._say(self._ready_line(plane, endpoints))
 
     async def _listen(self, broker: Broker) -> dict[str, int]:

@@ -114,6 +114,13 @@ class ReplicationSettings:
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable", Kind.BOOLEAN, True, "Whether leadership returns to preferred leaders."
     )
+    unclean_last_replica_election_enable: bool = setting(
+        "unclean.last.replica.election.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether the last in-sync replica leads again by itself after an unclean end, as in Kafka; a "
+        "person's word is needed otherwise. Not a setting of Kafka's.",
+    )
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds",
         Kind.LONG,

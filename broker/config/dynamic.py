@@ -23,6 +23,7 @@ _OF_THE_BROKER: Final = (
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.threads",
     "producer.id.expiration.ms",
+    "unclean.last.replica.election.enable",
 )
 DYNAMIC: Final = frozenset(
     [*_OF_THE_BROKER, *(item.synonyms[0].name for item in TOPIC_DEFINITIONS.values() if item.synonyms)]

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from broker.control import last_replica
 from broker.control.channels import Channels
 from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.controller_jobs import Jobs, Work, finish_moves, hand_over, move_leaders_home
@@ -66,6 +67,7 @@ class Controller:
         unclean: Callable[[str], bool] = lambda topic: False,
         security: ClientSecurity = PLAINTEXT,
         rebalancing: Callable[[], Rebalancing | None] = lambda: None,
+        guarded: Callable[[], bool] = lambda: True,
     ) -> None:
         self.core: ControllerCore | None = None
         self.failure = ""
@@ -75,6 +77,7 @@ class Controller:
         self._broker_id = broker_id
         self._listener = listener
         self._unclean = unclean
+        self._guarded = guarded
         self._channels = Channels(listener, socket_timeout_s, security)
         self._rebalancing = rebalancing
         self._reign: Reign | None = None
@@ -231,7 +234,8 @@ class Controller:
         if reign is None:
             return
         _log.info("broker %d is the controller, epoch %d", self._broker_id, reign.epoch)
-        core = ControllerCore(Sender(self._broker_id, reign.epoch, self._listener), self._unclean)
+        sender = Sender(self._broker_id, reign.epoch, self._listener)
+        core = ControllerCore(sender, self._unclean, self._guarded)
         brokers = await self._store.brokers(self._on_brokers)
         names = await self._store.topic_names(self._on_topics)
         topics = await self._store.topics(names, self._watch_topic)
@@ -323,6 +327,9 @@ class Controller:
             done, refused = await self._store.write(reign, writes)
             for partition, state, version in done:
                 core.written(partition, state, version)
+            waiting = [(partition, state) for partition, state, _ in done if state.suspects]
+            if waiting:
+                _log.error("controller: %s", last_replica.warning(waiting))
             for partition, stored in (await self._store.states(refused)).items():
                 core.written(partition, *stored)
             writes = core.reconsider(refused)

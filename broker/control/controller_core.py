@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.control import orders
-from broker.control.elections import Election, elected, to_move_home
+from broker.control.elections import Election, LogEnds, elected, to_move_home
 from broker.control.leader_choice import first_state, handed_over, next_state
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
@@ -39,9 +39,16 @@ class IsrProposal(NamedTuple):
 
 
 class ControllerCore:
-    """State of one controller's reign. `unclean(topic)` says whether unclean election is allowed there."""
+    """State of one controller's reign. `unclean(topic)` says whether unclean election is allowed there,
+    `guarded()` whether a last replica that came back in doubt waits for a person's word.
+    """
 
-    def __init__(self, sender: Sender, unclean: Callable[[str], bool] = lambda topic: False) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        unclean: Callable[[str], bool] = lambda topic: False,
+        guarded: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.sender = sender
         self.brokers: dict[int, LiveBroker] = {}
         self.topics: dict[str, TopicNode] = {}
@@ -51,6 +58,7 @@ class ControllerCore:
         self.offline = OfflineReplicas()
         self._asked: set[int] = set()
         self._unclean = unclean
+        self._guarded = guarded
         self._changed: set[TopicPartition] = set()
         self._isr_changed: set[TopicPartition] = set()
         self._started: set[int] = set()
@@ -186,14 +194,14 @@ class ControllerCore:
                 writes.append(StateWrite(partition, state, stored.version))
         return writes
 
-    def elect(self, kind: Election, partition: TopicPartition) -> StateWrite:
+    def elect(self, kind: Election, partition: TopicPartition, ends: LogEnds | None = None) -> StateWrite:
         """Somebody asks for an election. Raises KafkaError when there is none."""
         stored = self.states.get(partition)
         if stored is None or partition.topic in self.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
         offline = self.offline.of(partition)
         living = [each for each in self.brokers if each not in self.leaving and each not in offline]
-        state = elected(kind, stored.state, self._replicas(partition), living, self.sender.epoch)
+        state = elected(kind, stored.state, self._replicas(partition), living, self.sender.epoch, ends)
         return StateWrite(partition, state, stored.version)
 
     def to_move_home(self, percentage: int) -> list[TopicPartition]:
@@ -373,6 +381,7 @@ class ControllerCore:
         missed: Mapping[TopicPartition, Collection[int]] = MappingProxyType({}),
     ) -> list[StateWrite]:
         staying = [number for number in self.brokers if number not in self.leaving]
+        ends = {each: self.brokers[each].previous_end for each in staying} if self._guarded() else None
         writes = []
         for partition in partitions:
             if partition.topic in self.deleting:
@@ -392,6 +401,7 @@ class ControllerCore:
                     restarted=missed.get(partition, restarted),
                     unclean=self._unclean(partition.topic),
                     moved=partition in moved,
+                    ends=ends,
                 )
             if state is not None:
                 writes.append(StateWrite(partition, state, None if stored is None else stored.version))

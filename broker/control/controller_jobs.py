@@ -8,12 +8,13 @@ ends first; whoever asked may ask the next controller. Must not know requests or
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from broker.control import reassignment
 from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
-from broker.control.elections import Election
+from broker.control.elections import Election, LogEnds
 from broker.control.nodes import TopicNode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
@@ -75,14 +76,19 @@ async def hand_over(work: Work, broker_id: int) -> list[TopicPartition]:
     return work.core.led_by(broker_id)
 
 
-async def elect_leaders(work: Work, kind: Election, partitions: Collection[TopicPartition] | None) -> Results:
-    """Elect leaders of these partitions, or of all where that is needed (None)."""
+async def elect_leaders(
+    work: Work,
+    kind: Election,
+    partitions: Collection[TopicPartition] | None,
+    ends: Mapping[TopicPartition, LogEnds] = MappingProxyType({}),
+) -> Results:
+    """Elect leaders of these partitions, or of all where that is needed (None); `ends` as far as known."""
     core = work.core
     results: Results = {}
     writes = []
     for partition in list(core.states) if partitions is None else partitions:
         try:
-            writes.append(core.elect(kind, partition))
+            writes.append(core.elect(kind, partition, ends.get(partition)))
         except KafkaError as error:
             if partitions is not None or error.code != ErrorCode.ELECTION_NOT_NEEDED:
                 results[partition] = error

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from broker.clock import Clock
 from broker.control import log_dir_events, paths
 from broker.control.controller_core import StateWrite
+from broker.control.last_replica import PreviousEnd
 from broker.control.nodes import (
     BrokerNode,
     NodeFormatError,
@@ -131,7 +132,8 @@ class ControllerStore:
         except NodeFormatError as error:
             _log.error("broker %d is ignored, its registration cannot be read: %s", broker_id, error)
             return None
-        return LiveBroker(broker_id, node.created, described.endpoints, described.rack)
+        end = PreviousEnd.of(described.previous_end)
+        return LiveBroker(broker_id, node.created, described.endpoints, described.rack, end)
 
     async def topic_names(self, watch: Callable[[], None]) -> set[str]:
         return set(await self._zookeeper.children(paths.TOPICS, watch))

@@ -7,12 +7,15 @@ lose what was acknowledged: only on a person's word, and only where there is no 
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from broker.control.nodes import PartitionState
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
+
+LogEnds = Mapping[int, tuple[int, int]]
+"""Epoch of the last record and end offset of each replica's log: a later epoch is worth more than length."""
 
 
 class Election(IntEnum):
@@ -28,8 +31,12 @@ def elected(
     replicas: Sequence[int],
     living: Collection[int],
     controller_epoch: int,
+    ends: LogEnds | None = None,
 ) -> PartitionState:
-    """The state after this election. Raises KafkaError as Kafka's controller does."""
+    """The state after this election. Raises KafkaError as Kafka's controller does.
+
+    `ends` are the ends of the replicas' logs, as far as known: with them the longest log is elected.
+    """
     if kind is Election.PREFERRED:
         leader = replicas[0]
         if state.leader == leader:
@@ -37,6 +44,12 @@ def elected(
         if leader not in living or leader not in state.isr:
             raise KafkaError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"broker {leader} is not alive and in sync"
+            )
+        if leader in state.suspects:
+            raise KafkaError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"broker {leader} was the last one in sync, came back from an unclean end and may lack "
+                "acknowledged records: only an unclean election makes it the leader",
             )
         isr = state.isr
     else:
@@ -46,7 +59,13 @@ def elected(
         if not able:
             raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is alive")
         leader = next((replica for replica in able if replica in state.isr), able[0])
-        isr = tuple(member for member in state.isr if member in living) if leader in state.isr else (leader,)
+        known = {replica: ends[replica] for replica in able if replica in ends} if ends else {}
+        if known:
+            longest = max(known.values())
+            if known.get(leader) != longest:
+                leader = next(replica for replica in able if known.get(replica) == longest)
+        sure = [each for each in state.isr if each in living and each not in state.suspects]
+        isr = tuple(sure) if leader in sure else (leader,)
     return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)
 
 

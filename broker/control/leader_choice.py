@@ -2,12 +2,14 @@
 
 Kafka's rules: the first living replica, in the order of the assignment, that is in the ISR; otherwise, only
 where unclean election is allowed, any living replica; otherwise nobody, and the ISR stays so that its members
-may come back. Every change raises the leader epoch, which fences what the old leader still does (I3).
+may come back. Beyond Kafka's: a member that came back in doubt is not elected (`last_replica`).
+Every change raises the leader epoch, which fences what the old leader still does (I3).
 (Kafka: `PartitionLeaderElectionAlgorithms`.)
 """
 
 from collections.abc import Collection, Sequence
 
+from broker.control.last_replica import Ends, suspects
 from broker.control.metadata_cache import NO_LEADER
 from broker.control.nodes import PartitionState
 
@@ -34,33 +36,42 @@ def next_state(
     restarted: Collection[int] = (),
     unclean: bool = False,
     moved: bool = False,
+    ends: Ends | None = None,
 ) -> PartitionState | None:
     """What the state must become with these brokers alive; None when it may stay.
 
     `restarted` are living brokers that were away in between: they keep what nobody else can take over, with a
     new leader epoch. `moved` says that the replicas are other ones than before: a new term, so that all of
-    them hear of it.
+    them hear of it. `ends` tells how living brokers ended before; None trusts everybody, as Kafka does.
     """
     steady = [replica for replica in living if replica not in restarted]
     if state.leader in steady and state.leader in replicas:
         kept = [replica for replica in steady if replica in replicas]
         return _without_the_others(state, kept, controller_epoch, always=moved)
-    leader = _elect(state, replicas, steady)
+    doubtful = () if ends is None else suspects(state, replicas, living, restarted, ends)
+    trusted = [replica for replica in steady if replica not in doubtful]
+    leader = _elect(state, replicas, trusted)
     if leader is None:
-        leader = _elect(state, replicas, living)
+        leader = _elect(state, replicas, [replica for replica in living if replica not in doubtful])
     isr: tuple[int, ...]
     if leader is not None:
         isr = tuple(
-            member for member in state.isr if member == leader or (member in steady and member in replicas)
+            member for member in state.isr if member == leader or (member in trusted and member in replicas)
         )
     else:
-        leader = next((replica for replica in replicas if replica in living), None) if unclean else None
+        leader = _anybody(state, replicas, living) if unclean else None
         isr = state.isr if leader is None else (leader,)
-    if leader is None and state.leader == NO_LEADER:
+    if leader is not None:
+        return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)
+    if state.leader == NO_LEADER and state.suspects == doubtful:
         return None
-    return PartitionState(
-        NO_LEADER if leader is None else leader, state.leader_epoch + 1, isr, controller_epoch
-    )
+    return PartitionState(NO_LEADER, state.leader_epoch + 1, isr, controller_epoch, doubtful)
+
+
+def _anybody(state: PartitionState, replicas: Sequence[int], living: Collection[int]) -> int | None:
+    """Whoever lives, rather one that was in sync."""
+    in_sync = _elect(state, replicas, living)
+    return in_sync if in_sync is not None else next((each for each in replicas if each in living), None)
 
 
 def handed_over(

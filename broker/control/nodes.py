@@ -40,6 +40,8 @@ class BrokerNode:
     timestamp_ms: int = 0
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Lowest and highest level of each feature that the broker can do."""
+    previous_end: str = ""
+    """How the run before ended, where that was not cleanly (`last_replica.PreviousEnd`); not Kafka's."""
 
     def encode(self) -> bytes:
         plain = next((endpoint for endpoint in self.endpoints if endpoint.protocol == "PLAINTEXT"), None)
@@ -57,6 +59,8 @@ class BrokerNode:
         }
         if self.rack is not None:
             value["rack"] = self.rack
+        if self.previous_end:
+            value["previous_end"] = self.previous_end
         return _write(value)
 
     @classmethod
@@ -71,7 +75,8 @@ class BrokerNode:
             }
             if not endpoints:
                 raise ValueError("no endpoints")
-            return cls(endpoints, value.get("rack"), int(value.get("timestamp", 0)), features)
+            rack, timestamp_ms = value.get("rack"), int(value.get("timestamp", 0))
+            return cls(endpoints, rack, timestamp_ms, features, str(value.get("previous_end", "")))
         except (KeyError, TypeError, ValueError) as error:
             raise NodeFormatError(f"broker: {error!r} in {data[:200]!r}") from error
 
@@ -128,17 +133,20 @@ class PartitionState(NamedTuple):
     leader_epoch: int
     isr: tuple[int, ...]
     controller_epoch: int
+    suspects: tuple[int, ...] = ()
+    """Members that lead only on a person's word (`last_replica`). Kafka skips them."""
 
     def encode(self) -> bytes:
-        return _write(
-            {
-                "controller_epoch": self.controller_epoch,
-                "leader": self.leader,
-                "version": 1,
-                "leader_epoch": self.leader_epoch,
-                "isr": list(self.isr),
-            }
-        )
+        value: dict[str, Any] = {
+            "controller_epoch": self.controller_epoch,
+            "leader": self.leader,
+            "version": 1,
+            "leader_epoch": self.leader_epoch,
+            "isr": list(self.isr),
+        }
+        if self.suspects:
+            value["suspects"] = list(self.suspects)
+        return _write(value)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -149,6 +157,7 @@ class PartitionState(NamedTuple):
                 int(value["leader_epoch"]),
                 tuple(int(number) for number in value["isr"]),
                 int(value["controller_epoch"]),
+                tuple(int(number) for number in value.get("suspects", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise NodeFormatError(f"partition state: {error!r} in {data[:200]!r}") from error

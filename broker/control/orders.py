@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from broker.config import Endpoint
 from broker.config.listeners import SECURITY_PROTOCOLS
+from broker.control.last_replica import PreviousEnd
 from broker.control.metadata_cache import LEADER_DURING_DELETE
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
@@ -50,6 +51,7 @@ class LiveBroker(NamedTuple):
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    previous_end: PreviousEnd = PreviousEnd.CLEAN
 
     def address(self, listener: str) -> Endpoint:
         """Where this broker is for other brokers: on the listener of that name, else on its first."""

@@ -18,6 +18,7 @@ from broker.control.config_store import ConfigStore
 from broker.control.controller import Controller, Rebalancing
 from broker.control.controller_store import ControllerMoved, ControllerStore
 from broker.control.features import SUPPORTED, FeatureStore
+from broker.control.last_replica import PreviousEnd
 from broker.control.log_dir_events import LogDirEvents
 from broker.control.metadata_cache import MetadataCache
 from broker.control.nodes import BrokerNode, ProducerIdBlock
@@ -69,11 +70,14 @@ class ControlPlane:
             unclean=lambda topic: self.configs.effective(topic).unclean_leader_election_enable,
             security=security,
             rebalancing=self._rebalancing,
+            guarded=lambda: not self.configs.in_force.unclean_last_replica_election_enable,
         )
         self.log_dir_events = LogDirEvents(zookeeper, config.broker_id)
         self._clock = clock
         self._registration: Registration | None = None
         self._session_file: SessionFile | None = None
+        self.previous_end = PreviousEnd.CLEAN
+        """Of this broker; set it before `join`."""
 
     @classmethod
     async def open(
@@ -152,7 +156,12 @@ class ControlPlane:
         self._registration = Registration(
             self.zookeeper,
             self.config.broker_id,
-            BrokerNode(endpoints, self.config.broker_rack, features=SUPPORTED),
+            BrokerNode(
+                endpoints,
+                self.config.broker_rack,
+                features=SUPPORTED,
+                previous_end="" if self.previous_end is PreviousEnd.CLEAN else self.previous_end,
+            ),
             self._clock,
             self.config.zookeeper_session_timeout_ms,
         )
@@ -162,6 +171,7 @@ class ControlPlane:
         self.controller.start()
         self.log_dir_events.start()
         await self._taken_in(wait_s)
+        self._registration.trusted()
 
     async def _taken_in(self, wait_s: float) -> None:
         number, loop = self.config.broker_id, asyncio.get_running_loop()

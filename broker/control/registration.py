@@ -51,6 +51,10 @@ class Registration:
         await self._register()
         self._keeper = asyncio.create_task(self._keep(), name="registration")
 
+    def trusted(self) -> None:
+        """A controller knows how the run before ended; a session that is lost from now on loses no record."""
+        self._node = dataclasses.replace(self._node, previous_end="")
+
     async def deregister(self) -> None:
         """Take the node away, so that the controller need not wait for the session to end."""
         if self._keeper is not None:

@@ -69,6 +69,11 @@ class LogManager(LogUpkeep):
 
     # --- start
 
+    @property
+    def was_clean(self) -> bool:
+        """Whether every directory was left by a clean stop; ask before `load`."""
+        return all(home.was_clean for home in self._dirs)
+
     def load(self, config_of: Callable[[str], LogConfig] = lambda topic: LogConfig()) -> None:
         """Open every partition found; after a crash their tails are checked. `config_of` gives a topic's
         settings.

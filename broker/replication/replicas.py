@@ -134,6 +134,13 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{hosted} has no leader")
         return hosted
 
+    def hosted(self, topic: str, partition: int) -> Partition:
+        """The replica, whoever leads. Raises KafkaError with the code for who asks."""
+        found = self._partitions.get((topic, partition))
+        if found is None:
+            raise self._not_here(topic, partition)
+        return found
+
     def by_topic_id(self, topic_id: bytes) -> str | None:
         """The name of a topic of which this broker hosts partitions."""
         known = self._topics.get(topic_id)

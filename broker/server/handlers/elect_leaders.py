@@ -4,6 +4,8 @@ What can be seen from here to need no election, or not to exist, is answered at 
 the rest, and any other broker says NOT_CONTROLLER. An answer comes when the election is stored; the client
 learns of the new leader by metadata.
 
+Before an unclean election the living replicas are asked where their logs end, so that the longest one leads.
+
 Null topics mean all partitions, and leave out those that need no election (`ReplicationControlManager`).
 """
 
@@ -17,6 +19,7 @@ from broker.control.elections import Election
 from broker.control.metadata_cache import MetadataCache, PartitionInfo
 from broker.server.context import RequestContext
 from broker.server.registry import handles
+from broker.server.replica_ends import replica_ends
 from broker.server.turns import NO_LIMIT, Turns
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders_request import ElectLeadersRequest, TopicPartitions
@@ -71,7 +74,10 @@ async def _elect(
     controller = context.broker.controller
     if controller is None:
         raise ControllerMoved("this broker is never the controller")
-    results = await controller.ask(partial(elect_leaders_job, kind=kind, partitions=list(wanted)))
+    if not controller.active:
+        raise ControllerMoved("this broker is not the controller")
+    ends = await replica_ends(context.broker, wanted) if kind is Election.UNCLEAN else {}
+    results = await controller.ask(partial(elect_leaders_job, kind=kind, partitions=list(wanted), ends=ends))
     for partition, error in results.items():
         if error is not None:
             wanted[partition].error_code = error.code

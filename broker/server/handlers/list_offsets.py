@@ -4,6 +4,8 @@
   read_committed; -2 (and -4, KIP-405) the log's start; -3 the record with the largest timestamp (KIP-734).
 - A leader whose high watermark has not reached the beginning of its term does not say where the end is:
   OFFSET_NOT_AVAILABLE (KIP-207), for consumers may have read further already.
+- Replica -2 (Kafka's DebuggingConsumerId) asks any replica, also one without a leader, where its log ends:
+  that is what an unclean election has to know.
 - A time looks up the first record at or after it, inside the batch too, and only below that end.
 """
 
@@ -29,6 +31,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 READ_COMMITTED = 1
+ANY_REPLICA = -2
 NO_EPOCH = -1
 _EPOCH_FROM = 4
 _NOT_AVAILABLE_FROM = 5
@@ -47,7 +50,10 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
             try:
                 if key in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name}-{key[1]} is asked for twice")
-                await _look_up(topic.name, wanted, request.isolation_level, context, answer)
+                if request.replica_id == ANY_REPLICA and wanted.timestamp == LATEST:
+                    _look_up_end(topic.name, wanted, context, answer)
+                else:
+                    await _look_up(topic.name, wanted, request.isolation_level, context, answer)
                 if context.api_version < _EPOCH_FROM:
                     answer.leader_epoch = NO_EPOCH
             except KafkaError as error:
@@ -58,6 +64,14 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
             answers.append(answer)
         response.topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return response
+
+
+def _look_up_end(
+    topic: str, wanted: ListOffsetsPartition, context: RequestContext, answer: ListOffsetsPartitionResponse
+) -> None:
+    """Where this replica's log ends, whoever leads. Raises KafkaError."""
+    log = context.broker.replicas.hosted(topic, wanted.partition_index).log
+    answer.offset, answer.leader_epoch = log.end_offset, log.epochs.latest
 
 
 async def _look_up(
