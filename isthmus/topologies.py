@@ -51,17 +51,23 @@ def run_control(work: Coroutine[Any, Any, T]) -> T:
 
 
 def bootstrap_of(cluster: str, file: Path | None) -> str:
-    """`host:port,…` as given, or the address of a cluster alias of the topology `file`."""
+    """`host:port,…` as given, or the address of a cluster alias of the topology `file`.
+
+    `main@paris` means the cluster as clients in that datacenter reach it, over the simulated links.
+    """
     if ":" in cluster:
         return cluster
     topology = open_topology(file or DEFAULT_FILE)
+    cluster, _, site = cluster.partition("@")
+    if site and site not in topology.datacenters:
+        fail(f"there is no datacenter '{site}' in {file or DEFAULT_FILE}: {', '.join(topology.datacenters)}")
     if cluster not in topology.clusters:
         fail(
             f"there is no cluster '{cluster}' in {file or DEFAULT_FILE}: {', '.join(topology.clusters)}; "
             "host:port works too"
         )
     try:
-        return open_runtime(topology).bootstrap_servers(topology, cluster)
+        return open_runtime(topology).bootstrap_servers(topology, cluster, site or None)
     except NotRunning as error:
         fail(str(error))
 
@@ -76,7 +82,7 @@ def named_outage(cluster: str, file: Path | None) -> str:
     if ":" in cluster:
         return ""
     chosen = file or DEFAULT_FILE
-    return "".join(unanswered(open_topology(chosen), [cluster], chosen))
+    return "".join(unanswered(open_topology(chosen), [cluster.partition("@")[0]], chosen))
 
 
 def control_parts(verb: str, parts: list[str], file: Path) -> None:

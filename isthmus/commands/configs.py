@@ -13,11 +13,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from isthmus.commands import min_isr
 from isthmus.commands.topics import pairs
 from isthmus.kafka_admin import Cluster, Json, TopologyFile, admin_client, answer
 from isthmus.output import USAGE, fail, print_json, print_table, say
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Settings of topics.")
+app.add_typer(min_isr.app, name="min-isr")
 Topic = Annotated[str, typer.Argument(help="topic", show_default=False)]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus.output import fail, print_json, say
+from isthmus.output import fail, note, print_json, say
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show topology files.")
 
@@ -20,24 +20,31 @@ def validate(
     file: File,
     as_json: Annotated[bool, typer.Option("--json", help="for machines")] = False,
 ) -> None:
-    """Check a file and show all its mistakes with line numbers.
+    """Check a file: all its mistakes with line numbers, and warnings about what it will mean.
+
+    Warnings (round trips above 30 ms with the produce latency to expect, what the loss of a site stops)
+    do not make a file invalid.
 
     Example: isthmus topology validate examples/two-datacenters.yaml
     """
     from topology.load import load_topology
     from topology.problems import TopologyError
+    from topology.warnings import topology_warnings
 
     try:
         topology = load_topology(file)
     except TopologyError as error:
         if as_json:
             problems = [{"line": p.line, "where": p.where, "message": p.message} for p in error.problems]
-            print_json({"file": str(file), "valid": False, "problems": problems})
+            print_json({"file": str(file), "valid": False, "problems": problems, "warnings": []})
             raise typer.Exit(1) from None
         fail(str(error))
+    warnings = topology_warnings(topology)
     if as_json:
-        print_json({"file": str(file), "valid": True, "problems": []})
+        print_json({"file": str(file), "valid": True, "problems": [], "warnings": warnings})
     else:
+        for warning in warnings:
+            note(f"warning: {warning}")
         say(
             f"{file}: valid ({len(topology.clusters)} clusters, {len(topology.links)} links, "
             f"{len(topology.backups)} backups)"

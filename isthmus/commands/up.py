@@ -27,8 +27,11 @@ def up(file: Annotated[Path, typer.Argument(help="topology YAML", show_default=F
     from topology.process import ProcessFailed
     from topology.runtime import DirectoryUnusable
     from topology.supervisor import AlreadyRunning
+    from topology.warnings import topology_warnings
 
     topology = open_topology(file)
+    for warning in topology_warnings(topology):
+        note(f"warning: {warning}")
     try:
         asyncio.run(_run(topology, file.resolve()))
     except (AlreadyRunning, DirectoryUnusable) as error:

@@ -1,0 +1,52 @@
+"""What the loss of one site means for topics of a stretched cluster: are records kept, can they be written.
+
+Pure. Replicas are spread evenly over the sites (rack-aware assignment), so of RF replicas over S sites the
+fullest holds ceil(RF / S). Two things may go wrong, and each is said before it happens:
+
+- an acknowledged record was in the lost site only: min.insync.replicas is not above what one site holds;
+- nothing can be written any more: fewer replicas than min.insync.replicas are left, until somebody lowers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import ceil
+
+from topology.models import Cluster, Scalar, Topology
+from topology.sites import broker_site, is_stretched
+
+_MIN_ISR = "min.insync.replicas"
+
+
+def site_loss_warnings(topology: Topology) -> list[str]:
+    return [
+        warning
+        for alias, cluster in topology.clusters.items()
+        if is_stretched(cluster)
+        for warning in _of_cluster(alias, cluster)
+    ]
+
+
+def _of_cluster(alias: str, cluster: Cluster) -> Iterator[str]:
+    sites = len({broker_site(cluster, broker) for broker in cluster.brokers})
+    topics: dict[str, tuple[int, Mapping[str, Scalar]]] = {
+        f"topic {name}": (topic.replication_factor, topic.configs) for name, topic in cluster.topics.items()
+    }
+    topics["topics by default"] = (int(cluster.settings.get("default.replication.factor", 1)), {})
+    default = int(cluster.settings.get(_MIN_ISR, 1))
+    for name, (replicas, configs) in topics.items():
+        minimum = int(configs.get(_MIN_ISR, default))
+        in_one = ceil(replicas / sites)
+        where = (
+            f"cluster {alias}, {name} (replication factor {replicas}, {_MIN_ISR} {minimum}, {sites} sites)"
+        )
+        if minimum <= in_one:
+            yield (
+                f"{where}: a record may be acknowledged while only one site has it, and is lost with it;"
+                f" {_MIN_ISR} above {in_one} and a replication factor of at least {in_one + 1} prevent that"
+            )
+        elif replicas - in_one < minimum:
+            yield (
+                f"{where}: when a site is lost nothing is, but writes with acks=all stop until"
+                f" isthmus configs min-isr lower --to {replicas - in_one} --cluster {alias}"
+            )

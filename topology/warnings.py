@@ -1,0 +1,14 @@
+"""What a valid topology will mean: no mistakes, but consequences that are better known before.
+
+Collects the checks, which live beside what they are about, for `isthmus topology validate` and `isthmus up`.
+"""
+
+from __future__ import annotations
+
+from topology.latency import latency_warnings
+from topology.models import Topology
+from topology.site_loss import site_loss_warnings
+
+
+def topology_warnings(topology: Topology) -> list[str]:
+    return [*latency_warnings(topology), *site_loss_warnings(topology)]
