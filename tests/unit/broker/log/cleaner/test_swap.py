@@ -1,6 +1,7 @@
 """A crash at any rename of a swap leaves the old segments or the new ones, never a mix, nothing behind."""
 
 import contextlib
+import dataclasses
 import errno
 import os
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from broker.config.server_settings import LogSettings
 from broker.log import Log, LogConfig, Origin
 from broker.log.cleaner.compaction import Compaction
-from broker.log.cleaner.job import Event, GroupCleaned, Job
+from broker.log.cleaner.job import Event, GroupCleaned, Job, SegmentFile
 from broker.log.cleaner.partition import dirt_of, job_for, swap_in
 from broker.log.cleaner.swap import SwapNotBegun, remove_unfinished
 from broker.log.cleaner.throttle import Throttle
@@ -201,3 +202,28 @@ def test_no_room_for_a_name_changes_nothing_and_the_next_try_may_work(
     assert read_all(again) == found
     assert 15 in {txn.first_offset for txn in again.aborted_transactions(0, 100)}
     again.release()
+
+
+def test_no_rename_has_to_free_a_file(tmp_path: Path) -> None:
+    """A segment cleaned a second time would take the name of its first original, and the kernel free all of
+    that file inside the rename, on the event loop.
+    """
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    cleaned = Cleaned(directory)
+    originals = {path.stat().st_ino for path in directory.glob("*.log")}
+    cleaned.swap()
+    for _ in range(2):
+        first, behind = cleaned.log.segments.items[:2]
+        originals.add(os.stat(first.path("log")).st_ino)
+        for kind in ("log", "index"):
+            shutil.copy(first.path(kind), first.path(kind) + ".cleaned")
+        same = SegmentFile(first.base_offset, first.size, behind.base_offset)
+        job = dataclasses.replace(cleaned.job, segments=(same,))
+        group = dataclasses.replace(cleaned.groups[0], bases=(first.base_offset,), size=first.size)
+        assert swap_in(cleaned.log, job, group, cleaned.clock.now_ms())
+    left = {path.stat().st_ino for path in directory.iterdir() if ".log" in path.name}
+    assert originals <= left, "all are there until they are due"
+    cleaned.log.segments.sweep(cleaned.clock.now_ms())
+    assert not list(directory.glob("*.deleted"))
+    cleaned.log.release()
