@@ -11,6 +11,7 @@ from broker.config.definition import setting
 from broker.config.kinds import Kind, at_least, between, one_of
 
 _MAX_INT = 2**31 - 1
+_MAX_LONG = 2**63 - 1
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -95,6 +96,20 @@ class ReplicationSettings:
         None,
         "How the replica that a consumer reads from is chosen: Kafka's RackAwareReplicaSelector, or leaders.",
         one_of(RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector"),
+    )
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        Kind.LONG,
+        _MAX_LONG,
+        "Bytes a second that are served to throttled replicas which are not in sync.",
+        at_least(0),
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        Kind.LONG,
+        _MAX_LONG,
+        "Bytes a second that throttled replicas of this broker copy until they are in sync.",
+        at_least(0),
     )
     controller_socket_timeout_ms: int = setting(
         "controller.socket.timeout.ms", Kind.INT, 30_000, "Longest wait of the controller for a broker."

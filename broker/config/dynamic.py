@@ -18,6 +18,8 @@ from broker.config.security_settings import PREFIX
 from broker.config.topic_settings import TOPIC_DEFINITIONS, broker_synonyms, topic_defaults
 
 _OF_THE_BROKER: Final = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
     "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
     "log.cleaner.io.max.bytes.per.second",

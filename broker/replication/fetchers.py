@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker.replication.fetch_session import Key
 from broker.replication.leader_fetcher import Connect, FetcherSettings, LeaderFetcher
+from broker.replication.throttle import Throttle
 
 if TYPE_CHECKING:
     from broker.replication.partition import Partition
@@ -29,8 +30,10 @@ class ReplicaFetchers:
         connect: Connect,
         *,
         broker_epoch: Callable[[], int],
+        throttle: Throttle | None = None,
     ) -> None:
         self._settings = settings
+        self._throttle = throttle or Throttle(settings.broker_id, lambda topic: ())
         self._connect = connect
         self._broker_epoch = broker_epoch
         self._fetchers: dict[int, LeaderFetcher] = {}
@@ -44,7 +47,7 @@ class ReplicaFetchers:
         self.relocate(leader)
         fetcher = self._fetchers.get(leader.broker_id)
         if fetcher is None:
-            fetcher = LeaderFetcher(leader, self._settings, self._connect, self._broker_epoch)
+            fetcher = LeaderFetcher(leader, self._settings, self._connect, self._broker_epoch, self._throttle)
             self._fetchers[leader.broker_id] = fetcher
         if before is not None and before is not fetcher:
             self._remove(before, key)

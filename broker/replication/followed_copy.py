@@ -31,6 +31,7 @@ class Copy:
         "_suspect",
         "anew",
         "beyond",
+        "caught_up",
         "lag",
         "leader_epoch",
         "leader_id",
@@ -49,6 +50,8 @@ class Copy:
         self.anew = False
         """The leader's log ends before this one begins: nothing of this one is kept."""
         self.lag = 0
+        self.caught_up = partition.local_id in partition.isr
+        """It is, or has been in this term, as far as its leader: no throttle holds it back."""
         self._position: Position | None = None
         self.not_before = 0.0
         self._longest_delay_s = longest_delay_s

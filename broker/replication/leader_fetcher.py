@@ -18,6 +18,7 @@ from broker.replication.cutting_back import LEADERSHIP_ERRORS, CuttingBack, now
 from broker.replication.fetch_session import FetchSession, Key, Position
 from broker.replication.flushing import on_disk
 from broker.replication.followed_copy import Copy
+from broker.replication.throttle import Throttle
 from protocol.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
 from protocol.messages.fetch_request import FetchRequest, ReplicaState
 from protocol.messages.fetch_response import FetchResponse, PartitionData
@@ -64,8 +65,10 @@ class LeaderFetcher:
         settings: FetcherSettings,
         connect: Connect,
         broker_epoch: Callable[[], int],
+        throttle: Throttle,
     ) -> None:
         self.leader = leader
+        self._throttle = throttle
         self._settings = settings
         self._connect = connect
         self._broker_epoch = broker_epoch
@@ -178,8 +181,15 @@ class LeaderFetcher:
         self._asked = dict(self._copies)
         for key, copy in self._copies.items():
             if copy.truncated and copy.current and copy.not_before <= begun:
+                if self._throttle.limited and self._is_throttled(copy):
+                    copy.not_before = self._throttle.free_at(begun)
+                    if copy.not_before > begun:
+                        continue
                 positions[key] = copy.position()
         return positions
+
+    def _is_throttled(self, copy: Copy) -> bool:
+        return not copy.caught_up and self._throttle.concerns(copy.partition.topic, copy.partition.index)
 
     async def _fetch(self, connection: Connection, wanted: dict[Key, Position]) -> FetchResponse | None:
         """The answer, or None when another request must be sent: the set of partitions has changed."""
@@ -273,11 +283,14 @@ class LeaderFetcher:
         copy.agrees()
         if isinstance(data.records, memoryview) and len(data.records):
             partition.append_copies(data.records)
+            if self._throttle.limited and self._is_throttled(copy):
+                self._throttle.spend(len(data.records), now())
         partition.follow_high_watermark(data.high_watermark)
         # Behind the high watermark, which a log does not begin above: DeleteRecords may move it up to there.
         if data.log_start_offset > log.start_offset:
             log.delete_before(min(data.log_start_offset, log.high_watermark))
         copy.lag = max(0, data.high_watermark - log.end_offset)
+        copy.caught_up = copy.caught_up or not copy.lag
 
     async def _truncate(self, connection: Connection) -> None:
         """Ask where the latest epoch of each new partition ended at the leader, and cut there."""

@@ -118,7 +118,10 @@ class Broker:
         self.disk_readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="disk-reader")
         self._disk_keeper = ThreadPoolExecutor(1, thread_name_prefix="disk-keeper")
         self._periodic = PeriodicTasks()
-        self.replicating = Replicating(config, replicas, metadata)
+        self.replicating = Replicating(
+            config, replicas, metadata, lambda topic: topics.configs.effective(topic)
+        )
+        self.replicating.limit(topics.configs.in_force, clock.monotonic())
         self.cleaner = LogCleaner(logs, clock, lambda: topics.configs.in_force)
         add_part_metrics(self)
         add_cleaner_metrics(self.metrics, self.cleaner.statistics)
@@ -293,3 +296,4 @@ def _take_up(broker: Broker) -> None:
             log.configure(configs[tp.topic])
     broker.logs.set_producer_expiration(broker.topics.configs.in_force.producer_id_expiration_ms)
     broker.cleaner.reconfigure()
+    broker.replicating.limit(broker.topics.configs.in_force, broker.clock.monotonic())

@@ -16,6 +16,7 @@ from collections.abc import Generator
 from broker.log import Log
 from broker.replication import Partition
 from broker.replication.partition import Watcher
+from broker.replication.throttle import Throttle
 from broker.server.context import RequestContext
 from broker.server.fetch_job import ClientFetch, Found, Need, replica_of
 from broker.server.fetch_sessions import Wanted
@@ -79,6 +80,23 @@ class FollowerFetch(ClientFetch):
         self._leaders.append((partition, end, 0))
         return True
 
+    def _is_throttled(self, partition: Partition, throttle: Throttle) -> bool:
+        members = partition.in_sync.members
+        return self._replica not in members and throttle.concerns(partition.topic, partition.index)
+
+    def _held_back(self, partition: Partition, asked: FetchPartition) -> PartitionData:
+        """Nothing for now: it is read again at the end of the long poll, or with the next fetch."""
+        log = partition.log
+        self._leaders.append((partition, log.end_offset, 0))
+        return PartitionData(
+            partition_index=asked.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.start_offset,
+            aborted_transactions=None,
+            records=b"",
+        )
+
     def _follow(self, partition: Partition, asked: FetchPartition) -> None:
         if not self._told:
             partition.followed(
@@ -102,7 +120,16 @@ class FollowerFetch(ClientFetch):
                 )
         if log.start_offset <= asked.fetch_offset <= log.end_offset:
             self._follow(partition, asked)
+        throttle = self._broker.replicating.leader_throttle
+        throttled = throttle.limited and self._is_throttled(partition, throttle)
+        if throttled and log.start_offset <= asked.fetch_offset < log.end_offset:
+            now = self._broker.clock.monotonic()
+            if throttle.free_at(now) > now:
+                return self._held_back(partition, asked)
+        before = self._size
         answer = yield from super()._read(partition, wanted)
+        if throttled:
+            throttle.spend(self._size - before, self._broker.clock.monotonic())
         if 0 <= wanted.log_start_offset < log.start_offset:  # deletions wait for it: answered at once
             self._size = max(self._size, self._min_bytes)
         return answer

@@ -7,13 +7,15 @@ the periodic look for followers that have fallen behind. Must not decide anythin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, TopicConfig
 from broker.control.metadata_cache import MetadataCache
 from broker.replication import ReplicaManager
 from broker.replication.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replication.isr_updates import IsrUpdates
+from broker.replication.throttle import Throttle
 from protocol.client import Connection
 from protocol.client.errors import ConnectError
 from protocol.client.pool import ConnectionPool
@@ -32,7 +34,19 @@ _LOOK_FOR_CONTROLLER_S = 0.5
 class Replicating:
     """Set up before the first order of a controller arrives, closed after the last listener."""
 
-    def __init__(self, config: BrokerConfig, replicas: ReplicaManager, metadata: MetadataCache) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        topic_config: Callable[[str], TopicConfig],
+    ) -> None:
+        self.leader_throttle = Throttle(
+            replicas.broker_id, lambda topic: topic_config(topic).leader_replication_throttled_replicas
+        )
+        self.follower_throttle = Throttle(
+            replicas.broker_id, lambda topic: topic_config(topic).follower_replication_throttled_replicas
+        )
         self._config = config
         self._replicas = replicas
         self._metadata = metadata
@@ -53,9 +67,15 @@ class Replicating:
             ),
             self._connect,
             broker_epoch=self._broker_epoch,
+            throttle=self.follower_throttle,
         )
         replicas.fetchers = self.fetchers
         replicas.proposer = self.isr_updates.propose
+
+    def limit(self, in_force: BrokerConfig, now: float) -> None:
+        """Take up the limits on replicas that move, which change while brokers run."""
+        self.leader_throttle.set_rate(in_force.leader_replication_throttled_rate, now)
+        self.follower_throttle.set_rate(in_force.follower_replication_throttled_rate, now)
 
     def start(self, periodic: PeriodicTasks) -> None:
         self.isr_updates.start()

@@ -71,6 +71,9 @@ OURS_ALONE: Final[Mapping[str, str]] = {
     "leader.imbalance.per.broker.percentage": "of Kafka with ZooKeeper",
     "reserved.broker.max.id": "of Kafka with ZooKeeper",
     "zookeeper.": "of Kafka with ZooKeeper",
+    "unclean.last.replica.election.enable": "our guard of last replicas (docs/decisions)",
+    "follower.replication.throttled.rate": "Kafka shows it only where it is set",
+    "leader.replication.throttled.rate": "Kafka shows it only where it is set",
     "producer.id.expiration.check.interval.ms": "internal in Kafka, so not shown",
 }
 KAFKA_ALONE: Final[Mapping[str, str]] = {
