@@ -72,9 +72,12 @@ def one_way_delays(topology: Topology) -> dict[Pair, float]:
     return {pair: link.delay for pair, link in site_links(topology).items()}
 
 
-def latency_warnings(topology: Topology) -> list[str]:
-    """One line for each stretched cluster whose sites are farther apart than is advised."""
-    one_way = one_way_delays(topology)
+def latency_warnings(topology: Topology, measured: Mapping[Pair, float] | None = None) -> list[str]:
+    """One line for each stretched cluster whose sites are farther apart than is advised.
+
+    `measured` are delays of now (seconds one way), instead of those that the topology declares.
+    """
+    one_way = one_way_delays(topology) if measured is None else measured
     found = []
     for alias, cluster in topology.clusters.items():
         sites = sorted({broker_site(cluster, broker) for broker in cluster.brokers})

@@ -84,7 +84,9 @@ def set_(
                 fail(str(error), USAGE)
     if not changes:
         fail("nothing to set: say --delay, --jitter, --loss or --bandwidth", USAGE)
-    _print(_ask(file, {"do": "set", "changes": changes, **_which(from_, to, both, site)}), as_json)
+    links = _ask(file, {"do": "set", "changes": changes, **_which(from_, to, both, site)})
+    _print(links, as_json)
+    _warn(file)
 
 
 @app.command()
@@ -223,6 +225,16 @@ def _ask(file: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
         fail(f"{error}: start it with isthmus up {file}")
     except NetworkRefused as error:
         fail(str(error), USAGE)
+
+
+def _warn(file: Path) -> None:
+    """What the delays of now mean for stretched clusters."""
+    from isthmus.topologies import open_topology
+    from topology.latency import latency_warnings
+
+    delays = {(link["from"], link["to"]): link["delay_ms"] / 1e3 for link in _ask(file, {"do": "show"})}
+    for warning in latency_warnings(open_topology(file), delays):
+        note(f"warning: {warning}")
 
 
 def _print(links: list[dict[str, Any]], as_json: bool) -> None:

@@ -16,17 +16,20 @@ def status(
     file: Annotated[Path, typer.Argument(help="topology YAML")] = DEFAULT_FILE,
     as_json: Annotated[bool, typer.Option("--json", help="for machines")] = False,
 ) -> None:
-    """Show every process of a running topology: state, pid, ports, restarts, log file, and what keeps a link
-    that runs from copying.
+    """Show every process of a running topology: state, pid, ports, restarts, log file, what keeps a link that
+    runs from copying, and which simulated links between sites are cut.
 
     Example: isthmus status examples/two-datacenters.yaml --json
     """
     from isthmus.topologies import open_runtime, open_topology, run_control
     from topology.control import request
     from topology.link_health import link_problems
+    from topology.network_health import network_problems
 
-    rows = run_control(request(open_runtime(open_topology(file)), "status"))
-    problems = asyncio.run(link_problems(rows))
+    topology = open_topology(file)
+    runtime = open_runtime(topology)
+    rows = run_control(request(runtime, "status"))
+    problems = asyncio.run(network_problems(topology, runtime)) | asyncio.run(link_problems(rows))
     rows = [{**row, "problem": problems.get(row["name"], "")} for row in rows]
     if as_json:
         print_json(rows)
