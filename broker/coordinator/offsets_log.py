@@ -69,6 +69,15 @@ class OffsetsLog:
     def __str__(self) -> str:
         return str(self._partition)
 
+    def goes_on(self, later: OffsetsLog) -> bool:
+        """Whether `later` is the next term of the same leader: nobody else can have written in between, and
+        what is known of this log stays true. From then on this one is of that term too.
+        """
+        if later._partition is not self._partition or later._leader_epoch != self._leader_epoch + 1:
+            return False
+        self._leader_epoch = later._leader_epoch
+        return True
+
     def append(self, records: Sequence[Record], producer: tuple[int, int] | None = None) -> int:
         """Append `records` and return the offset of the last one. Raises `KafkaError`.
 

@@ -82,7 +82,14 @@ class Shards:
         return any(led.shard.state is ShardState.LOADING for led in self._led.values())
 
     def lead(self, index: int, leader_epoch: int, log: OffsetsLog) -> None:
-        """Leadership of a partition began, or goes on in a new epoch."""
+        """Leadership of a partition began, or goes on in a new epoch.
+
+        Groups are read again only where somebody else may have led in between.
+        """
+        known = self._led.get(index)
+        if known is not None and known.log.goes_on(log):
+            known.shard.leader_epoch = leader_epoch
+            return
         self.resign(index)
         led = self._led[index] = Led(Shard(index, leader_epoch, self._limits), log)
         if log.is_empty:  # as in a topic made just now, whose first group waits already

@@ -138,10 +138,14 @@ class TransactionCoordinator:
         """Hook for the replica manager; partitions of other topics are ignored."""
         if partition.topic != TRANSACTIONS_TOPIC:
             return
+        log = OffsetsLog(partition, codec=0, timeout_s=self._settings.write_timeout_ms / 1000)
+        known = self._shards.get(partition.index)
+        if is_leader and known is not None and known.log.goes_on(log):
+            known.coordinator_epoch = partition.leader_epoch
+            return
         self._resign(partition.index)
         if not is_leader:
             return
-        log = OffsetsLog(partition, codec=0, timeout_s=self._settings.write_timeout_ms / 1000)
         shard = self._shards[partition.index] = Shard(partition.index, partition.leader_epoch, log)
         if log.is_empty:
             shard.complete = True

@@ -129,6 +129,31 @@ async def test_leadership_that_ends_sends_everybody_to_the_new_coordinator(tmp_p
         assert await first.heartbeat() == E.NONE  # nobody else has led meanwhile
 
 
+async def test_a_new_term_of_the_same_leader_is_not_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a follower has died: a round that waits goes on waiting, and nothing is read again."""
+    async with life(tmp_path, 0) as place:
+        first = GroupClient(place.connection, "g")
+        await first.be_alone()
+        monkeypatch.setattr(OffsetsLog, "read_all", None)
+        async with place.another() as connection:
+            second = GroupClient(connection, "g")
+            joining = asyncio.create_task(second.enter())
+            while await first.heartbeat() != E.REBALANCE_IN_PROGRESS:
+                await asyncio.sleep(0.005)
+            lead(place.topics, OFFSETS_TOPIC, 1, version=1)
+            assert not place.broker.groups.is_loading
+            assert (await first.join()).error_code == E.NONE
+            assert (await joining).error_code == E.NONE
+        alone = GroupClient(place.connection, "alone")
+        assert await alone.commit({("t", 0): 7}) == {("t", 0): E.NONE}
+        monkeypatch.undo()
+        lead(place.topics, OFFSETS_TOPIC, 3, version=2)  # somebody else may have led term 2
+        await _loaded(place)
+        assert await alone.committed({"t": [0]}) == (0, {("t", 0): (7, 0)})
+
+
 async def test_positions_in_deleted_topics_are_forgotten_for_good(tmp_path: Path) -> None:
     async with life(tmp_path, 0) as place:
         client = GroupClient(place.connection, "g")
