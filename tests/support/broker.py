@@ -159,12 +159,23 @@ class Cluster:
         self.brokers: dict[int, BrokerProcess] = {}
 
     def add(
-        self, broker_id: int, *, rack: str | None = None, settings: Mapping[str, str] | None = None
+        self,
+        broker_id: int,
+        *,
+        rack: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> BrokerProcess:
         """A broker that is not started yet."""
         directory = self.directory / f"broker-{broker_id}"
         broker = BrokerProcess(
-            directory, self.zookeeper, broker_id, rack=rack, settings=settings, program=self._program
+            directory,
+            self.zookeeper,
+            broker_id,
+            rack=rack,
+            settings=settings,
+            arguments=arguments,
+            program=self._program,
         )
         self.brokers[broker_id] = broker
         return broker
