@@ -94,12 +94,39 @@ class Datacenter(Model):
     description: str = ""
 
 
+class ZooKeeperServer(Model):
+    """One server of an ensemble. If all have a `group`, quorums are hierarchical and `weight` counts."""
+
+    id: Annotated[int, Field(ge=1, le=255)]
+    port: Port = 0
+    datacenter: Alias | None = None
+    """The cluster's datacenter by default."""
+    group: Alias | None = None
+    weight: Annotated[int, Field(ge=0)] = 1
+
+
 class ZooKeeper(Model):
-    """The ensemble of one cluster: started here (`port`), or the operator's own (`connect`)."""
+    """The ensemble of one cluster: one server started here (`port`), several (`servers`), or the operator's
+    own (`connect`)."""
 
     port: Port = 0
     heap_mb: Annotated[int, Field(ge=32)] = 64
     connect: str | None = None
+    servers: tuple[ZooKeeperServer, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ZooKeeper:
+        if self.connect is not None and self.servers:
+            raise ValueError("has both servers (started here) and connect (the operator's own): keep one")
+        if self.port and self.servers:
+            raise ValueError("each of its servers has a port of its own: give `port` there")
+        grouped = [server for server in self.servers if server.group is not None]
+        if grouped and len(grouped) < len(self.servers):
+            alone = ", ".join(str(server.id) for server in self.servers if server.group is None)
+            raise ValueError(f"some servers have a group and these have none: {alone}")
+        if not grouped and any(server.weight != 1 for server in self.servers):
+            raise ValueError("weights count in groups only: give each server a group")
+        return self
 
 
 class Broker(Model):

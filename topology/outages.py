@@ -12,9 +12,10 @@ from collections.abc import Collection
 from typing import Any
 
 from topology.control import ControlError, request
+from topology.ensembles import zookeeper_members
 from topology.models import Topology
 from topology.runtime import NotRunning, Runtime
-from topology.sites import broker_name, zookeeper_name
+from topology.sites import broker_name
 
 _CONNECT_S = 2.0
 
@@ -57,7 +58,7 @@ async def _why(topology: Topology, runtime: Runtime, cluster: str, file: str) ->
         rows: list[dict[str, Any]] = await request(runtime, "status")
     except (NotRunning, ControlError) as error:
         return str(error).replace("isthmus up FILE", f"isthmus up {file}")
-    names = [zookeeper_name(cluster)]
+    names = [server.name for server in zookeeper_members(cluster, topology.clusters[cluster])]
     names += [broker_name(cluster, broker.id) for broker in topology.clusters[cluster].brokers]
     rows = [row for row in rows if row["name"] in names]
     stopped = [row["name"] for row in rows if row["state"] == "stopped"]

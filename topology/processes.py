@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from topology.broker_settings import text_of
+from topology.ensembles import zookeeper_members
 from topology.models import Cluster, Topology
-from topology.routes import listener_arguments
+from topology.routes import ensemble_addresses, listener_arguments
 from topology.runtime import Runtime, link_process_name, store_name
-from topology.sites import broker_name, broker_site, zookeeper_name
+from topology.sites import broker_name, broker_site
 
 Kind = Literal["network", "zookeeper", "broker", "store", "link"]
 
@@ -46,8 +47,7 @@ def process_specs(topology: Topology, runtime: Runtime, file: Path) -> dict[str,
     if topology.network is not None:
         specs.append(_network(topology, file))
     for alias, cluster in topology.clusters.items():
-        if cluster.brokers and cluster.zookeeper.connect is None:
-            specs.append(_zookeeper(topology, runtime, alias, cluster))
+        specs.extend(_zookeeper(topology, runtime, alias, cluster))
         specs.extend(_brokers(topology, runtime, alias, cluster))
     for alias, store in topology.object_stores.items():
         if store.kind == "local":
@@ -76,15 +76,24 @@ def _network(topology: Topology, file: Path) -> ProcessSpec:
     return ProcessSpec(NETWORK, "network", "-", NETWORK, arguments, autostart=True)
 
 
-def _zookeeper(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster) -> ProcessSpec:
-    name = zookeeper_name(alias)
-    arguments = (
-        "zookeeper",
-        *("--port", str(runtime.ports[name])),
-        *("--data", str(topology.data_directory / name)),
-        *("--heap-mb", str(cluster.zookeeper.heap_mb)),
-    )
-    return ProcessSpec(name, "zookeeper", cluster.datacenter, alias, arguments, cluster.autostart)
+def _zookeeper(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster) -> list[ProcessSpec]:
+    return [
+        ProcessSpec(
+            server.name,
+            "zookeeper",
+            server.site,
+            alias,
+            (
+                "zookeeper",
+                *("--port", str(runtime.ports[server.name])),
+                *("--data", str(topology.data_directory / server.name)),
+                *("--heap-mb", str(cluster.zookeeper.heap_mb)),
+                *ensemble_addresses(topology, runtime, alias, cluster, server),
+            ),
+            cluster.autostart,
+        )
+        for server in zookeeper_members(alias, cluster)
+    ]
 
 
 def _brokers(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster) -> list[ProcessSpec]:

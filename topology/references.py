@@ -104,6 +104,25 @@ def _sites(document: dict[str, Any]) -> Iterator[Found]:
                 )
 
 
+def _ensembles(document: dict[str, Any]) -> Iterator[Found]:
+    """Servers of an ensemble are in datacenters that are there, and each has its own number."""
+    known = _mapping(document, "datacenters")
+    for cluster, body in _items(document, "clusters"):
+        servers = _mapping(body, "zookeeper").get("servers")
+        seen: set[int] = set()
+        for index, server in enumerate(servers if isinstance(servers, list) else []):
+            at = ("clusters", cluster, "zookeeper", "servers", index)
+            if not isinstance(server, dict):
+                continue
+            place, number = server.get("datacenter"), server.get("id")
+            if isinstance(place, str) and place not in known:
+                yield (*at, "datacenter"), _unknown("datacenter", place, known)
+            if isinstance(number, int):
+                if number in seen:
+                    yield (*at, "id"), f"ZooKeeper server {number} is there twice in {cluster}"
+                seen.add(number)
+
+
 def _network(document: dict[str, Any]) -> Iterator[Found]:
     known = _mapping(document, "datacenters")
     names = [str(name).upper() for name in known]
@@ -179,6 +198,7 @@ _CHECKS: tuple[Callable[[dict[str, Any]], Iterator[Found]], ...] = (
     _links,
     _brokers,
     _sites,
+    _ensembles,
     _network,
     _ports,
     _backups,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from topology.ensembles import EnsembleMember, ensemble_arguments
 from topology.models import Broker, Cluster, SiteLink, Topology
 from topology.network.line import LineSettings
 from topology.network.process import NetworkPlan
@@ -15,12 +16,14 @@ from topology.network.relay import Route
 from topology.runtime import HOST, Runtime
 from topology.sites import (
     PLAIN_LISTENER,
+    Reached,
     broker_name,
     broker_site,
     listener_name,
     listener_port,
     reached_processes,
     relay_port,
+    seen_port,
     simulated_sites,
     site_links,
 )
@@ -74,3 +77,16 @@ def listener_arguments(
     arguments += ["--set", f"listener.security.protocol.map={','.join(protocols)}"]
     arguments += ["--set", f"inter.broker.listener.name={listener_name(home)}"]
     return tuple(arguments)
+
+
+def ensemble_addresses(
+    topology: Topology, runtime: Runtime, alias: str, cluster: Cluster, own: EnsembleMember
+) -> tuple[str, ...]:
+    """The part of a ZooKeeper server's command line that says where it reaches the others of its ensemble."""
+    simulated = topology.network is not None
+
+    def address(port_name: str, server: EnsembleMember) -> tuple[str, int]:
+        seen_from = own.site if simulated else None
+        return HOST, runtime.ports[seen_port(Reached(port_name, server.site), seen_from)]
+
+    return tuple(ensemble_arguments(alias, cluster, own, address, relayed=simulated))

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from topology.ensembles import zookeeper_members
 from topology.models import Topology
-from topology.sites import Reached, broker_name, broker_site, seen_port, simulated_ports, zookeeper_name
+from topology.sites import Reached, broker_name, broker_site, seen_port, simulated_ports
 
 HOST = "127.0.0.1"
 PORT_RANGE = 16_000
@@ -108,7 +109,9 @@ class Runtime:
         spec = topology.clusters[cluster]
         if spec.zookeeper.connect is not None:
             return spec.zookeeper.connect
-        return self._addresses(topology, [Reached(zookeeper_name(cluster), spec.datacenter)], site)
+        servers = [Reached(server.name, server.site) for server in zookeeper_members(cluster, spec)]
+        servers.sort(key=lambda server: server.site != site)  # its own site's first
+        return self._addresses(topology, servers, site)
 
     def store_endpoint(self, topology: Topology, store: str) -> str | None:
         """URL of the S3 API; None means the provider's own (AWS)."""
@@ -140,8 +143,9 @@ def store_name(store: str) -> str:
 def _declared(topology: Topology) -> dict[str, int]:
     ports: dict[str, int] = {}
     for alias, cluster in topology.clusters.items():
-        if cluster.brokers and cluster.zookeeper.connect is None:
-            ports[zookeeper_name(alias)] = cluster.zookeeper.port
+        for server in zookeeper_members(alias, cluster):
+            ports[server.name] = server.declared_port
+            ports |= dict.fromkeys(server.peer_ports, 0)
         for broker in cluster.brokers:
             ports[broker_name(alias, broker.id)] = broker.port
     for alias, store in topology.object_stores.items():

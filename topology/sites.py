@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from topology.ensembles import zookeeper_members
 from topology.models import SITE_PAIR, Broker, Cluster, SiteLink, Topology
 
 PLAIN_LISTENER = "PLAINTEXT"
@@ -78,8 +79,9 @@ def reached_processes(topology: Topology) -> Iterator[Reached]:
     if topology.network is None:
         return
     for alias, cluster in topology.clusters.items():
-        if cluster.brokers and cluster.zookeeper.connect is None:
-            yield Reached(zookeeper_name(alias), cluster.datacenter)
+        for server in zookeeper_members(alias, cluster):
+            for port in (server.name, *server.peer_ports):
+                yield Reached(port, server.site)
         for broker in cluster.brokers:
             yield Reached(broker_name(alias, broker.id), broker_site(cluster, broker), is_broker=True)
 
@@ -101,10 +103,6 @@ def seen_port(process: Reached, site: str | None) -> str:
     if site != process.site:
         return relay_port(process.port_name, site)
     return listener_port(process.port_name, site) if process.is_broker else process.port_name
-
-
-def zookeeper_name(cluster: str) -> str:
-    return f"{cluster}-zookeeper"
 
 
 def broker_name(cluster: str, broker: int) -> str:

@@ -2,7 +2,8 @@
 
 Used by `isthmus broker --embedded-zookeeper`, by the local supervisor and by the tests. Production uses the
 operator's own ensemble. The server has its own data directory (locked, so that two servers never share it),
-a small heap, no admin server, and dies with the process that started it.
+a small heap, no admin server, and dies with the process that started it. It stands alone, or is one server of
+an ensemble, which serves once enough of the others run (`zookeeper_ensemble`).
 Must not know what is kept in ZooKeeper.
 """
 
@@ -21,10 +22,14 @@ from types import TracebackType
 from typing import Self
 
 from broker.control.java import find_java, zookeeper_classpath
+from broker.control.zookeeper_ensemble import Ensemble
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _PR_SET_PDEATHSIG = 1
 _PORT_ATTEMPTS = 5
+_NOT_SERVING = "not currently serving requests"
+_OF_ENSEMBLES = {"initLimit": 20, "syncLimit": 4, "reconfigEnabled": "false"}
+"""In ticks of half a second: a server that the leader has not heard for two seconds is left out."""
 _CAUSE = re.compile(r"(Caused by: |Error: )?[\w.$]+(Exception|Error)\b")
 
 
@@ -33,9 +38,11 @@ class EmbeddedZooKeeperError(Exception):
 
 
 class EmbeddedZooKeeper:
-    """One stand-alone ZooKeeper server process.
+    """One ZooKeeper server process, stand-alone or of an `ensemble`.
 
-    `port` 0 takes a free one. `fsync=False` trades the safety of ZooKeeper's own log for speed (tests).
+    `port` 0 takes a free one. A server of an ensemble counts as started once it listens; whether enough
+    others run, so that it serves, says `serving`. `fsync=False` trades the safety of ZooKeeper's own log for
+    speed (tests).
     Start it from the main thread: the kernel ties the child's life to the thread that started it.
     """
 
@@ -50,6 +57,7 @@ class EmbeddedZooKeeper:
         fsync: bool = True,
         start_timeout_s: float = 30.0,
         lock_wait_s: float = 5.0,
+        ensemble: Ensemble | None = None,
     ) -> None:
         self.data_dir = Path(data_dir)
         self.host = host
@@ -60,6 +68,7 @@ class EmbeddedZooKeeper:
         self._fsync = fsync
         self._start_timeout_s = start_timeout_s
         self._lock_wait_s = lock_wait_s
+        self._ensemble = ensemble
         self._process: subprocess.Popen[bytes] | None = None
         self._lock_fd: int | None = None
 
@@ -81,6 +90,7 @@ class EmbeddedZooKeeper:
         java, classpath = find_java(), zookeeper_classpath()
         self._prepare_directory()
         try:
+            self._claim_directory()
             for attempt in range(_PORT_ATTEMPTS):
                 self.port = self._chosen_port or _free_port(self.host)
                 self._spawn(java, classpath)
@@ -109,6 +119,27 @@ class EmbeddedZooKeeper:
         if self._process is not None:
             self._process.kill()
         self.stop()
+
+    def pause(self) -> None:
+        """Stop the process where it is, as a machine that hangs would."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    @property
+    def mode(self) -> str:
+        """`standalone`, `leader` or `follower`; empty while it does not serve, or does not run."""
+        for line in four_letter_word(self.host, self.port, "srvr").splitlines():
+            if line.startswith("Mode: "):
+                return line.removeprefix("Mode: ")
+        return ""
+
+    def serving(self) -> bool:
+        """Whether it takes requests: a server of an ensemble does not without a quorum."""
+        return bool(self.mode)
 
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -142,6 +173,19 @@ class EmbeddedZooKeeper:
                         f"ZooKeeper data directory {self.data_dir} is in use by another process"
                     ) from None
                 time.sleep(0.05)
+
+    def _claim_directory(self) -> None:
+        """Leave our number in the directory. Raises EmbeddedZooKeeperError where another one's data lies."""
+        if self._ensemble is None:
+            return
+        path, own = self.data_dir / "myid", self._ensemble.own_id
+        found = path.read_text(encoding="utf-8").strip() if path.exists() else ""
+        if found not in ("", str(own)):
+            raise EmbeddedZooKeeperError(
+                f"ZooKeeper data directory {self.data_dir} belongs to server {found} of its ensemble, not to "
+                f"{own}: two servers with one memory can lose what was agreed; give each its own directory"
+            )
+        path.write_text(f"{own}\n", encoding="utf-8")
 
     def _spawn(self, java: str, classpath: str) -> None:
         config = self.data_dir / "zoo.cfg"
@@ -189,6 +233,7 @@ class EmbeddedZooKeeper:
             "4lw.commands.whitelist": "*",
             "autopurge.snapRetainCount": 3,
             "autopurge.purgeInterval": 1,
+            **({} if self._ensemble is None else {**_OF_ENSEMBLES, **self._ensemble.settings()}),
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
@@ -206,7 +251,10 @@ class EmbeddedZooKeeper:
 
     def _answers(self) -> bool:
         """Whether the server on our port serves, and is ours: another one may hold the port."""
-        if not four_letter_word(self.host, self.port, "srvr").startswith("Zookeeper version"):
+        answer = four_letter_word(self.host, self.port, "srvr")
+        if self._ensemble is not None and _NOT_SERVING in answer:
+            return True  # it listens, the others are missing; it says no more yet
+        if not answer.startswith("Zookeeper version"):
             return False
         directory = f"dataDir={self.data_dir.resolve()}{os.sep}"
         return any(
