@@ -38,6 +38,8 @@ _TOPICS = "topics/"
 _BROKERS = "brokers/"
 DEFAULT_BROKER = "<default>"
 """Name of the settings that hold for all brokers."""
+_NOTHING_IS_REMOVED = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""For a topic whose settings cannot be read: they may have said so, and defaults would delete its records."""
 
 
 class ConfigStore:
@@ -121,9 +123,23 @@ class ConfigStore:
         return known
 
     async def load(self, topic: str) -> Mapping[str, str]:
-        """Read a topic's own settings anew."""
-        overrides, _ = await self._read(paths.topic_config(topic))
-        self._keep(topic, overrides)
+        """Read a topic's own settings anew. Unreadable ones stay as known before, else nothing is removed."""
+        path = paths.topic_config(topic)
+        node = await self._zookeeper.get(path)
+        try:
+            overrides = {} if node is None else decode_config(node.data)
+        except NodeFormatError as error:
+            known = self._overrides.get(topic)
+            overrides = _NOTHING_IS_REMOVED if known is None else known
+            _log.error(
+                "settings of topic %s cannot be read in %s (%s): %s; write the topic's settings anew, for "
+                "example with `kafka-configs --alter`",
+                topic,
+                path,
+                error,
+                "none of its records are removed meanwhile" if known is None else "the ones before stay",
+            )
+        self._keep(topic, dict(overrides))
         return overrides
 
     async def load_missing(self, topics: Iterable[str]) -> None:

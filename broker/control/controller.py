@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from broker.control import last_replica
 from broker.control.channels import Channels
 from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.controller_jobs import Jobs, Work, finish_moves, hand_over, move_leaders_home
@@ -20,6 +19,7 @@ from broker.control.controller_store import ControllerMoved, ControllerStore, Re
 from broker.control.isr_proposals import IsrProposals, Proposals, Verdicts
 from broker.control.nodes import TopicNode
 from broker.control.orders import Order, Sender, codes_by_partition
+from broker.control.state_writer import StateWriter
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import SessionEvent, SessionExpired
 from protocol.client import ClientSecurity
@@ -32,7 +32,7 @@ from protocol.types import TopicPartition
 _log = logging.getLogger("isthmus.broker")
 _PAUSE_AFTER_FAILURE_S = 1.0
 _STOP_WAIT_S = 3.0
-_WRITE_ATTEMPTS = 5
+_WRITE_AGAIN_S = 1.0
 _LOOK_AGAIN_S = 300.0
 
 T = TypeVar("T")
@@ -88,6 +88,7 @@ class Controller:
         self._on_deletions = functools.partial(self._flag, "deletions")
         self._on_log_dirs = functools.partial(self._flag, "log_dirs")
         self._topics_touched: set[str] = set()
+        self._states_touched: set[TopicPartition] = set()
         self._topic_watches: dict[str, Callable[[], None]] = {}
         self._jobs = Jobs()
         self._isr = IsrProposals()
@@ -166,6 +167,11 @@ class Controller:
             self._topic_watches[name] = watch
         return watch
 
+    def _touch_state(self, partition: TopicPartition) -> None:
+        """It may be another one: read it, and decide again."""
+        self._states_touched.add(partition)
+        self._wake.set()
+
     def _session_event(self, event: SessionEvent) -> None:
         if event in (SessionEvent.EXPIRED, SessionEvent.RENEWED):
             self._flag("expired" if event is SessionEvent.EXPIRED else "election")
@@ -201,8 +207,7 @@ class Controller:
         flags, self._flags = self._flags, set()
         if "expired" in flags:
             await self._end_reign()
-        if "election" in flags:
-            await self._run_for_election()
+        begun = await self._run_for_election() if "election" in flags else []
         if self.core is None or self._reign is None:
             self._refuse_callers()
             return
@@ -212,40 +217,46 @@ class Controller:
         if "topics" in flags or self._topics_touched:
             await self._read_topics(core, reign, names="topics" in flags)
             flags.add("deletions")  # one may have been asked for a topic that was not known yet
-        begun: list[str] = []
         if "deletions" in flags:
-            begun = await self._read_deletions(core, reign)
+            begun += await self._read_deletions(core, reign)
+        if self._states_touched:
+            await self._read_touched_states(core, reign)
         if "log_dirs" in flags:
             await self._read_log_dir_events(core, reign)
         answers, self._answers = self._answers, []
         for answer in answers:
             await self._write(core, reign, core.answered(*answer))
-        await self._isr.decide(core, self._store, reign)
+        await self._isr.decide(core, self._writer(core, reign))
         await self._do_jobs(core, reign)
         self._send(core, reign, begun)
 
     # -- election
 
-    async def _run_for_election(self) -> None:
+    async def _run_for_election(self) -> list[str]:
+        """Returns the topics whose deletion begins, or goes on, with this reign."""
         reign = await self._store.elect(self._on_election)
         if reign is not None and reign == self._reign:
-            return
+            return []
         await self._end_reign()
         if reign is None:
-            return
+            return []
         _log.info("broker %d is the controller, epoch %d", self._broker_id, reign.epoch)
         sender = Sender(self._broker_id, reign.epoch, self._listener)
         core = ControllerCore(sender, self._unclean, self._guarded)
         brokers = await self._store.brokers(self._on_brokers)
         names = await self._store.topic_names(self._on_topics)
+        deletions = await self._store.deletions(self._on_deletions)
         topics = await self._store.topics(names, self._watch_topic)
-        states, zxids = await self._store.dated_states(_partitions(topics))
-        writes = core.start(brokers, topics, states, zxids)
+        read = await self._store.states(_partitions(topics.found))
+        core.cannot_read(topics.unreadable)
+        await self._not_readable(core, read.unreadable)
+        writes = core.start(brokers, topics.found, read.states, read.zxids, deletions)
         self.core, self._reign = core, reign
         await self._channels.connect(core.brokers)
         await self._write(core, reign, writes)
         self._flag("deletions")
         self._flag("log_dirs")
+        return sorted(core.deleting)
 
     async def _end_reign(self) -> None:
         if self.core is not None:
@@ -255,6 +266,7 @@ class Controller:
             task.cancel()
         await asyncio.gather(*self._deletions, return_exceptions=True)
         self._topics_touched.clear()
+        self._states_touched.clear()
         self._topic_watches.clear()
         self._answers.clear()
         await self._channels.close()
@@ -286,14 +298,43 @@ class Controller:
             existing = await self._store.topic_names(self._on_topics)
             gone = set(core.topics) - existing
             touched |= existing - set(core.topics)
-        found = await self._store.topics(touched, self._watch_topic)
-        gone |= touched - set(found)
+        found, unreadable = await self._store.topics(touched, self._watch_topic)
+        core.cannot_read(unreadable)
+        gone |= touched - set(found) - unreadable
         for name in gone:
             self._topic_watches.pop(name, None)
+        vanished = sorted(gone & set(core.topics) - core.deleting)
+        if vanished:
+            _log.error(
+                "controller: topics %s are gone from ZooKeeper though nobody has asked for that: "
+                "replicas stop, their files stay",
+                ", ".join(vanished),
+            )
         changed = {name: node for name, node in found.items() if core.topics.get(name) != node}
+        core.unread_topics.difference_update(found)
         new = {name: node for name, node in changed.items() if name not in core.topics}
-        states = await self._store.states_of_new(new)
-        await self._write(core, reign, core.topics_are(changed, gone, states))
+        read = await self._store.states_of_new(new)
+        await self._not_readable(core, read.unreadable)
+        await self._write(core, reign, core.topics_are(changed, gone, read.states))
+
+    async def _read_touched_states(self, core: ControllerCore, reign: Reign) -> None:
+        touched, self._states_touched = self._states_touched, set()
+        partitions = sorted(each for each in touched if each.topic in core.topics)
+        never_read = {each for each in partitions if each in core.unread and each not in core.states}
+        core.unread.difference_update(partitions)
+        await self._writer(core, reign).read(partitions)
+        core.cannot_read(partitions=never_read - core.states.keys())  # removed: not new because of that
+        await self._write(
+            core, reign, core.reconsider(each for each in partitions if each not in core.unread)
+        )
+
+    async def _not_readable(self, core: ControllerCore, partitions: set[TopicPartition]) -> None:
+        """They are left alone, and looked at again when somebody writes them."""
+        new = partitions - core.unread
+        core.cannot_read(partitions=partitions)
+        for partition in sorted(new):
+            if await self._store.watch_state(partition, functools.partial(self._touch_state, partition)):
+                self._touch_state(partition)
 
     async def _read_deletions(self, core: ControllerCore, reign: Reign) -> list[str]:
         asked = await self._store.deletions(self._on_deletions)
@@ -319,21 +360,12 @@ class Controller:
             self._answers.append(_Answer(order.broker_id, order.request.broker_epoch, codes))
             self._wake.set()
 
+    def _writer(self, core: ControllerCore, reign: Reign) -> StateWriter:
+        return StateWriter(core, self._store, reign, functools.partial(self._not_readable, core))
+
     async def _write(self, core: ControllerCore, reign: Reign, writes: Sequence[StateWrite]) -> None:
-        """Write states; where somebody else was quicker, take theirs and decide again."""
-        for _ in range(_WRITE_ATTEMPTS):
-            if not writes:
-                return
-            done, refused = await self._store.write(reign, writes)
-            for partition, state, version in done:
-                core.written(partition, state, version)
-            waiting = [(partition, state) for partition, state, _ in done if state.suspects]
-            if waiting:
-                _log.error("controller: %s", last_replica.warning(waiting))
-            for partition, stored in (await self._store.states(refused)).items():
-                core.written(partition, *stored)
-            writes = core.reconsider(refused)
-        _log.warning("controller: %d partition states could not be written", len(writes))
+        for partition in await self._writer(core, reign).write(writes):
+            asyncio.get_running_loop().call_later(_WRITE_AGAIN_S, self._touch_state, partition)
 
     async def _do_jobs(self, core: ControllerCore, reign: Reign) -> None:
         """What was asked for, and what follows from it: all of it is stored before anything is sent."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from broker.control import orders
 from broker.control.elections import Election, LogEnds, elected, to_move_home
 from broker.control.leader_choice import first_state, handed_over, next_state
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
+from broker.control.pending_orders import Known, PendingOrders
 from broker.control.reassignment import can_finish, is_moving
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
@@ -56,15 +56,13 @@ class ControllerCore:
         self.deleting: set[str] = set()
         self.leaving: set[int] = set()
         self.offline = OfflineReplicas()
-        self._asked: set[int] = set()
+        self.unread_topics: set[str] = set()
+        """Topics whose node cannot be read. What was known of them before stays known."""
+        self.unread: set[TopicPartition] = set()
+        """Partitions whose state cannot be read: they are left alone, and so are their files."""
         self._unclean = unclean
         self._guarded = guarded
-        self._changed: set[TopicPartition] = set()
-        self._isr_changed: set[TopicPartition] = set()
-        self._started: set[int] = set()
-        self._stopping: dict[str, TopicNode] = {}
-        self._leaving_replicas: dict[int, list[TopicPartition]] = defaultdict(list)
-        self._brokers_changed = False
+        self._orders = PendingOrders()
 
     # -- events
 
@@ -74,6 +72,7 @@ class ControllerCore:
         topics: Mapping[str, TopicNode],
         states: Mapping[TopicPartition, StoredState],
         zxids: Mapping[TopicPartition, int] = MappingProxyType({}),
+        deletions: Iterable[str] = (),
     ) -> list[StateWrite]:
         """A reign begins: everything is told to everybody, and leaders are elected where they are missing.
 
@@ -84,15 +83,20 @@ class ControllerCore:
         self.brokers = dict(brokers)
         self.topics = dict(topics)
         self.states = {key: value for key, value in states.items() if self._exists(key)}
-        self._started = set(brokers)
-        self._brokers_changed = True
+        self._orders.started = set(brokers)
+        self._orders.brokers_changed = True
+        self.delete(deletions)
         partitions = self._partitions()
         moved = {each for each in partitions if is_moving(self.topics[each.topic], each.partition)}
         latest = max((broker.epoch for broker in brokers.values()), default=0)
         missed = {
-            partition: [each.broker_id for each in brokers.values() if each.epoch > zxid]
-            for partition, zxid in zxids.items()
-            if zxid < latest
+            each: [
+                number
+                for number in self._replicas(each)
+                if number in brokers and brokers[number].epoch > zxid
+            ]
+            for each, zxid in zxids.items()
+            if zxid < latest and self._exists(each)
         }
         return self._decide(partitions, moved=moved, missed=missed)
 
@@ -107,14 +111,14 @@ class ControllerCore:
         went = set(self.brokers) - set(brokers)
         if not came and not went:
             if dict(brokers) != self.brokers:
-                self._brokers_changed = True
+                self._orders.brokers_changed = True
             self.brokers = dict(brokers)
             return []
         self.brokers = dict(brokers)
         self.leaving -= came | went
         self.offline.forget_brokers(came | went)
-        self._started = (self._started | came) - went
-        self._brokers_changed = True
+        self._orders.started = (self._orders.started | came) - went
+        self._orders.brokers_changed = True
         return self._decide(self._partitions(), restarted)
 
     def topics_are(
@@ -125,7 +129,9 @@ class ControllerCore:
     ) -> list[StateWrite]:
         """Topics were created or grew, or are `gone`; `states` are those found with new topics."""
         for name in gone:
+            self.unread_topics.discard(name)
             self._drop(name)
+        self.unread_topics.difference_update(changed)
         moved: set[TopicPartition] = set()
         for name, node in changed.items():
             known = self.topics.get(name)
@@ -149,7 +155,7 @@ class ControllerCore:
             partition = TopicPartition(name, index)
             moved.add(partition)
             for gone in set(earlier) - set(replicas):
-                self._leaving_replicas[gone].append(partition)
+                self._orders.replica_leaves(gone, partition)
         return moved
 
     def delete(self, names: Iterable[str]) -> list[str]:
@@ -157,14 +163,17 @@ class ControllerCore:
         begun = [name for name in names if name in self.topics and name not in self.deleting]
         for name in begun:
             self.deleting.add(name)
-            self._stopping[name] = self.topics[name]
-            self._changed.difference_update(self._partitions_of(name))
-            self._isr_changed.difference_update(self._partitions_of(name))
+            self._orders.delete(name, self.topics[name])
         return begun
+
+    def cannot_read(self, topics: Iterable[str] = (), partitions: Iterable[TopicPartition] = ()) -> None:
+        """Their nodes are there, and damaged: nothing follows from that until they are mended."""
+        self.unread_topics.update(topics)
+        self.unread.update(partitions)
 
     def log_dirs_failed(self, broker_ids: Iterable[int]) -> None:
         """Log directories of these brokers failed: they are asked what they have left (KIP-112)."""
-        self._asked.update(broker_ids)
+        self._orders.asked.update(broker_ids)
 
     def answered(self, broker_id: int, epoch: int, codes: Mapping[TopicPartition, int]) -> list[StateWrite]:
         """A broker, of this epoch, answered LeaderAndIsr with these codes."""
@@ -177,7 +186,7 @@ class ControllerCore:
             if self._exists(partition) and partition.topic not in self.deleting
         }
         news = self.offline.answered(broker_id, known)
-        self._changed.update(partition for partition in news if partition in self.states)
+        self._orders.changed(partition for partition in news if partition in self.states)
         return self._decide(news)
 
     def leave(self, broker_id: int) -> list[StateWrite]:
@@ -185,6 +194,8 @@ class ControllerCore:
         self.leaving.add(broker_id)
         writes = []
         for partition in self.led_by(broker_id):
+            if partition in self.unread:
+                continue
             stored = self.states[partition]
             able = [number for number in self.brokers if number not in self.offline.of(partition)]
             state = handed_over(
@@ -199,6 +210,9 @@ class ControllerCore:
         stored = self.states.get(partition)
         if stored is None or partition.topic in self.deleting:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+        if partition in self.unread:
+            text = f"the state of {partition} in ZooKeeper cannot be read, the controller's log says more"
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
         offline = self.offline.of(partition)
         living = [each for each in self.brokers if each not in self.leaving and each not in offline]
         state = elected(kind, stored.state, self._replicas(partition), living, self.sender.epoch, ends)
@@ -237,7 +251,8 @@ class ControllerCore:
         """A state is in ZooKeeper, by us or found there."""
         if self._exists(partition):
             self.states[partition] = StoredState(state, version)
-            self._changed.add(partition)
+            self.unread.discard(partition)
+            self._orders.changed((partition,))
 
     def propose_isr(
         self, leader: int, partition: TopicPartition, proposal: IsrProposal
@@ -249,6 +264,8 @@ class ControllerCore:
         stored = self.states.get(partition)
         if stored is None or partition.topic in self.deleting:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if partition in self.unread:
+            return ErrorCode.INVALID_UPDATE_VERSION, None
         state, version = stored
         if proposal.leader_epoch != state.leader_epoch:
             newer = proposal.leader_epoch > state.leader_epoch
@@ -274,102 +291,32 @@ class ControllerCore:
         """A leader's own proposal is in ZooKeeper: it gets an answer, everybody else hears by metadata."""
         if self._exists(partition):
             self.states[partition] = StoredState(state, version)
-            self._isr_changed.add(partition)
+            self._orders.isr_changed(partition)
 
     def reconsider(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
         """Writes for partitions whose state turned out to be another one than was known."""
-        return self._decide(partitions)
+        return self._decide(partition for partition in partitions if self._exists(partition))
+
+    def lost(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
+        """Somebody has removed these states: they are made again as they were known, in another term."""
+        writes = []
+        for partition in partitions:
+            stored = self.states.get(partition)
+            if stored is not None and self._exists(partition):
+                state = stored.state._replace(
+                    leader_epoch=stored.state.leader_epoch + 1, controller_epoch=self.sender.epoch
+                )
+                writes.append(StateWrite(partition, state, None))
+        return writes
 
     # -- orders
 
     def take_orders(self) -> list[Order]:
-        """Messages that follow from everything since the last call, in the order in which to send them.
-
-        Stopping comes first: what is said of a topic made again must find the old one gone.
-        """
-        given = [
-            *self._stop_orders(),
-            *self._leadership_orders(),
-            *self._leaving_replica_orders(),
-            *self._metadata_orders(),
-        ]
-        self._leaving_replicas.clear()
-        self._changed.clear()
-        self._isr_changed.clear()
-        self._started.clear()
-        self._asked.clear()
-        self._stopping.clear()
-        self._brokers_changed = False
-        return given
-
-    def _stop_orders(self) -> Iterable[Order]:
-        by_broker: dict[int, list[TopicPartition]] = defaultdict(list)
-        for name, node in self._stopping.items():
-            for index, replicas in node.assignment.items():
-                for replica in replicas:
-                    if replica in self.brokers:
-                        by_broker[replica].append(TopicPartition(name, index))
-        for number in sorted(by_broker):
-            yield Order(
-                number,
-                orders.stop_replicas(self.sender, self.brokers[number], by_broker[number], delete=True),
-            )
-
-    def _leaving_replica_orders(self) -> Iterable[Order]:
-        """After the new leaders know of their term, those that hold a partition no more let go of it."""
-        for number in sorted(self._leaving_replicas):
-            partitions = [
-                partition
-                for partition in self._leaving_replicas[number]
-                if self._exists(partition) and number not in self._replicas(partition)  # it may be back
-            ]
-            if partitions and number in self.brokers:
-                yield Order(
-                    number,
-                    orders.stop_replicas(self.sender, self.brokers[number], partitions, delete=True),
-                )
-
-    def _leadership_orders(self) -> Iterable[Order]:
-        changed: dict[int, list[TopicPartition]] = defaultdict(list)
-        told = sorted(self._changed.union(self._told() if self._asked else ()))
-        for partition in told:
-            for replica in self._replicas(partition):
-                if replica not in self.brokers or replica in self._started:
-                    continue
-                if partition in self._changed or replica in self._asked:
-                    changed[replica].append(partition)
-        complete: dict[int, list[TopicPartition]] = {number: [] for number in self._started}
-        for partition in self._told() if complete else ():
-            for replica in self._replicas(partition):
-                if replica in complete:
-                    complete[replica].append(partition)
-        for kind, batch in ((orders.FULL, complete), (orders.INCREMENTAL, changed)):
-            for number in sorted(batch):
-                yield Order(
-                    number,
-                    orders.leader_and_isr(
-                        self.sender,
-                        self.brokers[number],
-                        kind,
-                        batch[number],
-                        self.topics,
-                        self.states,
-                        self.brokers,
-                    ),
-                )
-
-    def _metadata_orders(self) -> Iterable[Order]:
-        news = self._changed | self._isr_changed
-        if not (news or self._started or self._stopping or self._brokers_changed):
-            return
-        changed = orders.metadata_of_deleted(self._stopping)
-        changed += orders.metadata_topics(sorted(news), self.topics, self.states, self.brokers, self.offline)
-        everything = self._told() if self._started else []
-        complete = orders.metadata_topics(everything, self.topics, self.states, self.brokers, self.offline)
-        living = orders.live_brokers(self.brokers[number] for number in sorted(self.brokers))
-        for number in sorted(self.brokers):
-            topics = complete if number in self._started else changed
-            yield Order(number, orders.update_metadata(self.sender, self.brokers[number], topics, living))
+        """Messages that follow from everything since the last call, in the order in which to send them."""
+        hidden = {*self.unread_topics, *(each.topic for each in self.unread), *self.deleting}
+        return self._orders.take(
+            self.sender, Known(self.brokers, self.topics, self.states, self.offline, self.deleting, hidden)
+        )
 
     # -- plumbing
 
@@ -380,14 +327,14 @@ class ControllerCore:
         moved: Collection[TopicPartition] = (),
         missed: Mapping[TopicPartition, Collection[int]] = MappingProxyType({}),
     ) -> list[StateWrite]:
-        staying = [number for number in self.brokers if number not in self.leaving]
+        staying = frozenset(number for number in self.brokers if number not in self.leaving)
         ends = {each: self.brokers[each].previous_end for each in staying} if self._guarded() else None
         writes = []
         for partition in partitions:
-            if partition.topic in self.deleting:
+            if partition.topic in self.deleting or partition in self.unread:
                 continue
             offline = self.offline.of(partition)
-            living = [number for number in staying if number not in offline] if offline else staying
+            living = staying.difference(offline) if offline else staying
             stored = self.states.get(partition)
             replicas = self._replicas(partition)
             if stored is None:
@@ -411,13 +358,16 @@ class ControllerCore:
         """A topic is gone or replaced; unless that was our own deletion, its replicas stop."""
         if name not in self.topics:
             return
-        if name not in self.deleting:
-            self._stopping[name] = self.topics[name]
-        self.offline.forget_partitions(self._partitions_of(name))
-        for partition in self._partitions_of(name):
+        node = self.topics[name]
+        if name in self.deleting:
+            self._orders.forget(name, node)
+        else:
+            self._orders.stop(name, node)
+        partitions = self._partitions_of(name)
+        self.offline.forget_partitions(partitions)
+        self.unread.difference_update(partitions)
+        for partition in partitions:
             self.states.pop(partition, None)
-            self._changed.discard(partition)
-            self._isr_changed.discard(partition)
         del self.topics[name]
         self.deleting.discard(name)
 
@@ -434,7 +384,3 @@ class ControllerCore:
 
     def _partitions(self) -> list[TopicPartition]:
         return [partition for name in self.topics for partition in self._partitions_of(name)]
-
-    def _told(self) -> list[TopicPartition]:
-        """Partitions that brokers are told about: with a state, of topics that are not being deleted."""
-        return [partition for partition in self.states if partition.topic not in self.deleting]

@@ -136,6 +136,9 @@ def _check(core: ControllerCore, partition: TopicPartition, target: Sequence[int
     node = core.topics.get(partition.topic)
     if node is None or partition.partition not in node.assignment or partition.topic in core.deleting:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+    if partition.topic in core.unread_topics or partition in core.unread:
+        text = f"what ZooKeeper holds of {partition} cannot be read, the controller's log says more"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     if target is None:
         if not reassignment.is_moving(node, partition.partition):
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"{partition} is not being reassigned")

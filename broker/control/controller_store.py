@@ -1,4 +1,4 @@
-"""What the controller reads and writes in ZooKeeper. Every write is fenced by the controller's epoch.
+"""What the controller writes in ZooKeeper. Every write is fenced by the controller's epoch.
 
 A write checks, in the same transaction, that /controller_epoch still has the version of this reign; when it
 has not, ControllerMoved ends the reign (I3). Must not decide anything.
@@ -7,15 +7,14 @@ has not, ControllerMoved ends the reign (I3). Must not decide anything.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from broker.clock import Clock
-from broker.control import log_dir_events, paths
+from broker.control import paths
 from broker.control.controller_core import StateWrite
-from broker.control.last_replica import PreviousEnd
+from broker.control.controller_reads import ControllerReads, batches
 from broker.control.nodes import (
-    BrokerNode,
     NodeFormatError,
     PartitionState,
     TopicNode,
@@ -24,7 +23,6 @@ from broker.control.nodes import (
     encode_controller,
     encode_epoch,
 )
-from broker.control.orders import LiveBroker, StoredState
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import (
     BadVersion,
@@ -36,14 +34,16 @@ from broker.control.zookeeper_types import (
     NotEmpty,
     Operation,
     Set,
+    ZooKeeperError,
 )
 from protocol.types import TopicPartition
 
 _log = logging.getLogger("isthmus.broker")
-_BATCH = 100
-_READS_AT_ONCE = 200
-
-_T = TypeVar("_T")
+_BATCH = 250
+"""Writes in one transaction: some 60 KB, and `jute.maxbuffer` is a megabyte."""
+_AT_ONCE = 4
+"""Transactions on their way together: the next ones are read while ZooKeeper's disk is waited for."""
+_DELETES = 4000
 
 
 class ControllerMoved(Exception):
@@ -57,11 +57,18 @@ class Reign(NamedTuple):
     version: int
 
 
-class ControllerStore:
+class Written(NamedTuple):
+    """What was written, with its version now, and the partitions that somebody else has written."""
+
+    done: list[tuple[TopicPartition, PartitionState, int]]
+    refused: list[TopicPartition]
+
+
+class ControllerStore(ControllerReads):
     """Reads are for whoever is the controller; writes need a `Reign`."""
 
     def __init__(self, zookeeper: ZooKeeper, broker_id: int, clock: Clock) -> None:
-        self._zookeeper = zookeeper
+        super().__init__(zookeeper)
         self._broker_id = broker_id
         self._clock = clock
 
@@ -116,96 +123,6 @@ class ControllerStore:
             except NoNode:
                 return
 
-    # -- reading
-
-    async def brokers(self, watch: Callable[[], None]) -> dict[int, LiveBroker]:
-        names = await self._zookeeper.children(paths.BROKER_IDS, watch)
-        found = await asyncio.gather(*(self._broker(int(name)) for name in names if name.isdigit()))
-        return {broker.broker_id: broker for broker in found if broker is not None}
-
-    async def _broker(self, broker_id: int) -> LiveBroker | None:
-        node = await self._zookeeper.get(paths.broker(broker_id))
-        if node is None:
-            return None
-        try:
-            described = BrokerNode.decode(node.data)
-        except NodeFormatError as error:
-            _log.error("broker %d is ignored, its registration cannot be read: %s", broker_id, error)
-            return None
-        end = PreviousEnd.of(described.previous_end)
-        return LiveBroker(broker_id, node.created, described.endpoints, described.rack, end)
-
-    async def topic_names(self, watch: Callable[[], None]) -> set[str]:
-        return set(await self._zookeeper.children(paths.TOPICS, watch))
-
-    async def topics(
-        self, names: Collection[str], watch: Callable[[str], Callable[[], None]]
-    ) -> dict[str, TopicNode]:
-        """Topics by name; `watch(name)` gives the watch for one. Unreadable ones are left out and logged."""
-        found: dict[str, TopicNode] = {}
-
-        async def read(name: str) -> None:
-            node = await self._zookeeper.get(paths.topic(name), watch(name))
-            if node is None:
-                return
-            try:
-                found[name] = TopicNode.decode(node.data)
-            except NodeFormatError as error:
-                _log.error("topic %s is ignored, its node cannot be read: %s", name, error)
-
-        for batch in _batches(sorted(names), _READS_AT_ONCE):
-            await asyncio.gather(*(read(name) for name in batch))
-        return found
-
-    async def states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, StoredState]:
-        """States of those partitions that have one."""
-        return (await self.dated_states(partitions))[0]
-
-    async def dated_states(
-        self, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[TopicPartition, StoredState], dict[TopicPartition, int]]:
-        """The same, and the zxid with which each was written: what has a larger one came later."""
-        found: dict[TopicPartition, StoredState] = {}
-        zxids: dict[TopicPartition, int] = {}
-        wanted = list(partitions)
-        nodes = await self._zookeeper.get_many([paths.partition_state(*partition) for partition in wanted])
-        for partition, node in zip(wanted, nodes, strict=True):
-            if node is None:
-                continue
-            try:
-                found[partition] = StoredState(PartitionState.decode(node.data), node.version)
-                zxids[partition] = node.modified
-            except NodeFormatError as error:
-                _log.error("%s is ignored, its state cannot be read: %s", partition, error)
-        return found, zxids
-
-    async def states_of_new(self, topics: Mapping[str, TopicNode]) -> dict[TopicPartition, StoredState]:
-        """States of topics that are new here, and mostly have none: asks for those that exist."""
-
-        async def existing(name: str, node: TopicNode) -> list[TopicPartition]:
-            indexes = await self._zookeeper.children(paths.partitions(name))
-            return [TopicPartition(name, index) for index in map(int, indexes) if index in node.assignment]
-
-        found = await asyncio.gather(*(existing(name, node) for name, node in topics.items()))
-        return await self.states([partition for part in found for partition in part])
-
-    async def deletions(self, watch: Callable[[], None]) -> list[str]:
-        return sorted(await self._zookeeper.children(paths.DELETE_TOPICS, watch))
-
-    async def log_dir_events(self, watch: Callable[[], None]) -> dict[str, int]:
-        """Brokers that say that a log directory failed, by the path of what they say."""
-        names = await self._zookeeper.children(log_dir_events.PATH, watch)
-        found: dict[str, int] = {}
-        for path in (f"{log_dir_events.PATH}/{name}" for name in sorted(names)):
-            node = await self._zookeeper.get(path)
-            try:
-                broker_id = None if node is None else log_dir_events.decode(node.data)
-            except NodeFormatError as error:
-                _log.warning("%s is ignored: %s", path, error)
-                broker_id = None
-            found[path] = -1 if broker_id is None else broker_id
-        return found
-
     # -- writing
 
     async def drop(self, reign: Reign, nodes: Iterable[str]) -> None:
@@ -214,58 +131,59 @@ class ControllerStore:
             with contextlib.suppress(NoNode):
                 await self._fenced(reign, [Delete(path)])
 
-    async def write(
-        self, reign: Reign, writes: Sequence[StateWrite]
-    ) -> tuple[list[tuple[TopicPartition, PartitionState, int]], list[TopicPartition]]:
-        """Write partition states; returns what was written, and the partitions somebody else wrote.
+    async def write(self, reign: Reign, writes: Sequence[StateWrite]) -> Written:
+        """Write partition states. Raises ControllerMoved, SessionExpired."""
+        written = Written([], [])
+        await self._make_parents(sorted({item.partition.topic for item in writes if item.version is None}))
+        for some in batches(list(batches(writes, _BATCH)), _AT_ONCE):
+            ended = await asyncio.gather(
+                *(self._write_batch(reign, batch, written) for batch in some), return_exceptions=True
+            )
+            for error in ended:
+                if error is not None:
+                    raise error
+        return written
 
-        Raises ControllerMoved, SessionExpired.
-        """
-        done: list[tuple[TopicPartition, PartitionState, int]] = []
-        refused: list[TopicPartition] = []
-        await self._make_parents({item.partition.topic for item in writes if item.version is None})
-        for batch in _batches(writes, _BATCH):
+    async def _write_batch(self, reign: Reign, batch: Sequence[StateWrite], written: Written) -> None:
+        """One transaction; what is in its way is taken out, and the others are written without it."""
+        left = {item.partition: item for item in batch}
+        has_node: set[TopicPartition] = set()
+        while left:
             try:
-                done += await self._write_batch(reign, batch)
-            except (BadVersion, NodeExists, NoNode):
-                for item in batch:  # one of them is in the way: the others are written without it
-                    try:
-                        done += await self._write_batch(reign, [item])
-                    except (BadVersion, NodeExists, NoNode) as error:
-                        _log.info("state of %s was written by somebody else: %s", item.partition, error)
-                        refused.append(item.partition)
-        return done, refused
+                await self._fenced(reign, _operations(left.values(), has_node))
+            except (BadVersion, NodeExists, NoNode) as error:
+                partition = _in_the_way(error, left)
+                if isinstance(error, NodeExists) and error.path == paths.partition(*partition):
+                    has_node.add(partition)  # without a state
+                    continue
+                _log.info("state of %s was written by somebody else: %s", partition, error)
+                written.refused.append(partition)
+                del left[partition]
+                continue
+            written.done.extend(
+                (partition, state, 0 if version is None else version + 1)
+                for partition, state, version in left.values()
+            )
+            return
 
-    async def _write_batch(
-        self, reign: Reign, batch: Sequence[StateWrite]
-    ) -> list[tuple[TopicPartition, PartitionState, int]]:
-        operations: list[Operation] = []
-        for partition, state, version in batch:
-            path = paths.partition_state(*partition)
-            if version is None:
-                operations.append(Create(paths.partition(*partition)))
-                operations.append(Create(path, state.encode()))
-            else:
-                operations.append(Set(path, state.encode(), version))
-        await self._fenced(reign, operations)
-        return [
-            (partition, state, 0 if version is None else version + 1) for partition, state, version in batch
-        ]
-
-    async def _make_parents(self, topics: Iterable[str]) -> None:
-        for name in topics:
-            try:
+    async def _make_parents(self, topics: Sequence[str]) -> None:
+        async def make(name: str) -> None:
+            with contextlib.suppress(NodeExists, NoNode):  # there; or the topic is gone: the write finds out
                 await self._zookeeper.create(paths.partitions(name))
-            except (NodeExists, NoNode):
-                continue  # there, or the topic is gone, which the write will find
+
+        for some in batches(topics, _BATCH):
+            await asyncio.gather(*(make(name) for name in some))
 
     async def edit_topic(self, reign: Reign, name: str, edit: Callable[[TopicNode], TopicNode]) -> None:
-        """Change a topic's node, whoever else changes it meanwhile; nothing if it is gone."""
+        """Change a topic's node, whoever else changes it meanwhile; nothing if it is gone or unreadable."""
         while True:
             node = await self._zookeeper.get(paths.topic(name))
             if node is None:
                 return
-            before = TopicNode.decode(node.data)
+            try:
+                before = TopicNode.decode(node.data)
+            except NodeFormatError:
+                return  # its watch has told, and its reader says what to do
             after = edit(before)
             if after == before:
                 return
@@ -276,11 +194,15 @@ class ControllerStore:
             return
 
     async def remove_topic(self, reign: Reign, name: str) -> None:
-        """Remove a topic's nodes, its settings and the request to delete it, all at once."""
+        """Remove a topic's nodes, its settings and the request to delete it.
+
+        At once, or, with very many partitions, the request last: whoever reigns then goes on.
+        """
         deletes = await self._usual_deletes(name)
         while True:
             try:
-                await self._fenced(reign, deletes)
+                for some in batches(deletes, _DELETES):
+                    await self._fenced(reign, some)
             except (NoNode, NotEmpty):  # not as usual, or something changed in between: look at all of it
                 trees = (paths.topic(name), paths.topic_config(name), paths.delete_topic(name))
                 deletes = [item for path in trees for item in await self._deletes(path)]
@@ -325,6 +247,22 @@ class ControllerStore:
             raise
 
 
-def _batches(items: Sequence[_T], size: int) -> Iterable[Sequence[_T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def _operations(writes: Iterable[StateWrite], has_node: set[TopicPartition]) -> list[Operation]:
+    operations: list[Operation] = []
+    for partition, state, version in writes:
+        path = paths.partition_state(*partition)
+        if version is not None:
+            operations.append(Set(path, state.encode(), version))
+            continue
+        if partition not in has_node:
+            operations.append(Create(paths.partition(*partition)))
+        operations.append(Create(path, state.encode()))
+    return operations
+
+
+def _in_the_way(error: ZooKeeperError, writes: Iterable[TopicPartition]) -> TopicPartition:
+    """The partition whose operation failed."""
+    for partition in writes:
+        if error.path in (paths.partition_state(*partition), paths.partition(*partition)):
+            return partition
+    raise error

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.control.controller_core import ControllerCore, IsrProposal, StateWrite
-from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
+from broker.control.controller_store import ControllerMoved
 from broker.control.orders import StoredState
+from broker.control.state_writer import StateWriter
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 
@@ -35,14 +36,14 @@ class IsrProposals:
         self._asked.append(_Asked(leader, proposals, answer))
         return answer
 
-    async def decide(self, core: ControllerCore, store: ControllerStore, reign: Reign) -> None:
+    async def decide(self, core: ControllerCore, writer: StateWriter) -> None:
         """Write what may be stored, and answer. Raises ControllerMoved, SessionExpired."""
         asked, self._asked = self._asked, []
         if not asked:
             return
         verdicts, writes = _verdicts(core, asked)
         try:
-            refused = await _write(core, store, reign, writes)
+            refused = await writer.write_isr(writes)
         except BaseException:
             _refuse(asked, "the controller has moved")
             raise
@@ -73,20 +74,6 @@ def _verdicts(core: ControllerCore, asked: Sequence[_Asked]) -> tuple[list[Verdi
                 writes[partition] = write
         verdicts.append(found)
     return verdicts, list(writes.values())
-
-
-async def _write(
-    core: ControllerCore, store: ControllerStore, reign: Reign, writes: Sequence[StateWrite]
-) -> set[TopicPartition]:
-    """Returns the partitions that somebody else wrote first; all their replicas hear what is so now."""
-    if not writes:
-        return set()
-    done, refused = await store.write(reign, writes)
-    for partition, state, version in done:
-        core.isr_written(partition, state, version)
-    for partition, stored in (await store.states(refused)).items():
-        core.written(partition, *stored)
-    return set(refused)
 
 
 def _refuse(asked: Iterable[_Asked], reason: str) -> None:

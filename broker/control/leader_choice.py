@@ -44,20 +44,18 @@ def next_state(
     new leader epoch. `moved` says that the replicas are other ones than before: a new term, so that all of
     them hear of it. `ends` tells how living brokers ended before; None trusts everybody, as Kafka does.
     """
-    steady = [replica for replica in living if replica not in restarted]
-    if state.leader in steady and state.leader in replicas:
-        kept = [replica for replica in steady if replica in replicas]
-        return _without_the_others(state, kept, controller_epoch, always=moved)
+    here = [replica for replica in replicas if replica in living]
+    steady = [replica for replica in here if replica not in restarted] if restarted else here
+    if state.leader in steady:
+        return _without_the_others(state, steady, controller_epoch, always=moved)
     doubtful = () if ends is None else suspects(state, replicas, living, restarted, ends)
     trusted = [replica for replica in steady if replica not in doubtful]
     leader = _elect(state, replicas, trusted)
     if leader is None:
-        leader = _elect(state, replicas, [replica for replica in living if replica not in doubtful])
+        leader = _elect(state, replicas, [replica for replica in here if replica not in doubtful])
     isr: tuple[int, ...]
     if leader is not None:
-        isr = tuple(
-            member for member in state.isr if member == leader or (member in trusted and member in replicas)
-        )
+        isr = tuple(member for member in state.isr if member == leader or member in trusted)
     else:
         leader = _anybody(state, replicas, living) if unclean else None
         isr = state.isr if leader is None else (leader,)

@@ -20,11 +20,21 @@ class NodeFormatError(Exception):
 def _read(kind: str, data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NodeFormatError(f"{kind}: not JSON: {data[:80]!r}") from error
     if not isinstance(value, dict):
         raise NodeFormatError(f"{kind}: not a JSON object: {data[:80]!r}")
     return value
+
+
+def _number(value: Any, least: int = 0) -> int:
+    """An INT32 of Kafka's protocol: what cannot be sent is no content. Raises ValueError, TypeError."""
+    if isinstance(value, bool | float):
+        raise TypeError(f"{value!r} is no number of a broker, a partition or an epoch")
+    number = int(value)
+    if not least <= number < 2**31:
+        raise ValueError(f"{number} is out of range")
+    return number
 
 
 def _write(value: Mapping[str, Any]) -> bytes:
@@ -76,15 +86,20 @@ class BrokerNode:
             if not endpoints:
                 raise ValueError("no endpoints")
             rack, timestamp_ms = value.get("rack"), int(value.get("timestamp", 0))
+            if not isinstance(rack, str | None):
+                raise TypeError(f"rack {rack!r} is no text")
             return cls(endpoints, rack, timestamp_ms, features, str(value.get("previous_end", "")))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise NodeFormatError(f"broker: {error!r} in {data[:200]!r}") from error
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     name, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
-    return Endpoint(name, host.strip("[]"), int(port), protocols.get(name, name))
+    number = _number(port)
+    if number > 65535:
+        raise ValueError(f"{number} is no port")
+    return Endpoint(name, host.strip("[]"), number, protocols.get(name, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +127,12 @@ class TopicNode:
         value = _read("topic", data)
         try:
             text = value.get("topic_id")
+            assignment = _replicas(value["partitions"])
+            if not all(assignment.values()):
+                raise ValueError("a partition has no replica")
             return cls(
                 uuid_from_text(text) if text else ZERO_UUID,
-                _replicas(value["partitions"]),
+                assignment,
                 _replicas(value.get("adding_replicas") or {}),
                 _replicas(value.get("removing_replicas") or {}),
             )
@@ -123,7 +141,13 @@ class TopicNode:
 
 
 def _replicas(value: Mapping[str, list[int]]) -> dict[int, tuple[int, ...]]:
-    return {int(index): tuple(int(number) for number in value[index]) for index in sorted(value, key=int)}
+    found = {
+        _number(index): tuple(_number(number) for number in value[index]) for index in sorted(value, key=int)
+    }
+    for index, replicas in found.items():
+        if len(set(replicas)) != len(replicas):
+            raise ValueError(f"partition {index} names a broker twice")
+    return found
 
 
 class PartitionState(NamedTuple):
@@ -152,12 +176,15 @@ class PartitionState(NamedTuple):
     def decode(cls, data: bytes) -> Self:
         value = _read("partition state", data)
         try:
+            isr = tuple(_number(number) for number in value["isr"])
+            if not isr:
+                raise ValueError("nobody is in sync")
             return cls(
-                int(value["leader"]),
-                int(value["leader_epoch"]),
-                tuple(int(number) for number in value["isr"]),
-                int(value["controller_epoch"]),
-                tuple(int(number) for number in value.get("suspects", ())),
+                _number(value["leader"], least=-1),
+                _number(value["leader_epoch"]),
+                isr,
+                _number(value["controller_epoch"]),
+                tuple(_number(number) for number in value.get("suspects", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise NodeFormatError(f"partition state: {error!r} in {data[:200]!r}") from error

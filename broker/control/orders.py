@@ -80,43 +80,72 @@ class Sender(NamedTuple):
     listener: str
 
 
+ByTopic = dict[str, list[LeaderAndIsrPartitionState]]
+
+
+class PartitionStates:
+    """Partitions' states as LeaderAndIsr has them, each made once however many brokers hear of it."""
+
+    def __init__(self, topics: Mapping[str, TopicNode], states: Mapping[TopicPartition, StoredState]) -> None:
+        self._topics = topics
+        self._states = states
+        self._made: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
+
+    def by_broker(
+        self, partitions: Iterable[TopicPartition], receivers: Collection[int]
+    ) -> dict[int, ByTopic]:
+        """What each receiver that has replicas must be told. All partitions must have a state."""
+        found: dict[int, ByTopic] = {}
+        for partition in partitions:
+            replicas = self._topics[partition.topic].assignment[partition.partition]
+            for number in replicas:
+                if number in receivers:
+                    state = self._made.get(partition) or self._make(partition, replicas)
+                    by_topic = found.setdefault(number, {})
+                    by_topic.setdefault(partition.topic, []).append(state)
+        return found
+
+    def _make(self, partition: TopicPartition, replicas: Sequence[int]) -> LeaderAndIsrPartitionState:
+        state, version = self._states[partition]
+        made = self._made[partition] = LeaderAndIsrPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=state.controller_epoch,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            isr=list(state.isr),
+            partition_epoch=version,
+            replicas=list(replicas),
+            is_new=version == 0,
+        )
+        return made
+
+
 def leader_and_isr(
     sender: Sender,
     receiver: LiveBroker,
     kind: int,
-    partitions: Iterable[TopicPartition],
+    partitions: ByTopic,
     topics: Mapping[str, TopicNode],
-    states: Mapping[TopicPartition, StoredState],
     brokers: Mapping[int, LiveBroker],
+    not_told: Iterable[str] = (),
 ) -> LeaderAndIsrRequest:
-    """What the receiver must host, lead and follow. All partitions must have a state."""
-    by_topic: dict[str, list[LeaderAndIsrPartitionState]] = defaultdict(list)
-    leaders: set[int] = set()
-    for partition in partitions:
-        stored = states[partition]
-        state = stored.state
-        leaders.add(state.leader)
-        by_topic[partition.topic].append(
-            LeaderAndIsrPartitionState(
-                partition_index=partition.partition,
-                controller_epoch=state.controller_epoch,
-                leader=state.leader,
-                leader_epoch=state.leader_epoch,
-                isr=list(state.isr),
-                partition_epoch=stored.version,
-                replicas=list(topics[partition.topic].assignment[partition.partition]),
-                is_new=stored.version == 0,
-            )
-        )
+    """What the receiver must host, lead and follow.
+
+    `not_told` are topics of which not all is told: they are named without partitions, and what the receiver
+    has of them stays.
+    """
+    leaders = {item.leader for items in partitions.values() for item in items}
+    topic_states = [
+        LeaderAndIsrTopicState(topic_name=name, topic_id=topics[name].topic_id, partition_states=items)
+        for name, items in partitions.items()
+    ]
+    topic_states += [LeaderAndIsrTopicState(topic_name=name) for name in not_told]
     return LeaderAndIsrRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.epoch,
         broker_epoch=receiver.epoch,
         type=kind,
-        topic_states=[
-            LeaderAndIsrTopicState(topic_name=name, topic_id=topics[name].topic_id, partition_states=items)
-            for name, items in by_topic.items()
-        ],
+        topic_states=topic_states,
         live_leaders=[_live_leader(brokers[item], sender) for item in sorted(leaders) if item in brokers],
     )
 

@@ -5,7 +5,8 @@ ControlledShutdown (key 7): what a stopping broker asks the controller.
 - Only the newest versions are served: brokers of one cluster speak the same (schemas: Kafka 3.9, ZooKeeper
   mode).
 - LeaderAndIsr of type 2 (KIP-516) lists all that this broker should host: replicas that are not in it
-  belong to topics deleted while it was away. They are set aside, not deleted.
+  belong to topics deleted while it was away. They are set aside, not deleted. Topics that it names without
+  partitions are not known well enough: what is here of them stays.
 - Orders are carried out one after the other. Thousands of partitions are made in a thread and led, stopped or
   set aside in slices, so that clients of others do not wait for their directories.
 """
@@ -225,7 +226,7 @@ async def _load_settings(broker: Broker, request: LeaderAndIsrRequest) -> None:
     """Settings must be there before a replica's log is made; those of a re-created topic are read anew."""
     configs = broker.topics.configs
     for topic in request.topic_states:
-        if broker.metadata.topic_id(topic.topic_name) != topic.topic_id:
+        if topic.partition_states and broker.metadata.topic_id(topic.topic_name) != topic.topic_id:
             configs.forget(topic.topic_name)
     await configs.load_missing(topic.topic_name for topic in request.topic_states)
 
@@ -236,7 +237,8 @@ async def _set_strays_aside(broker: Broker, request: LeaderAndIsrRequest) -> Non
         for topic in request.topic_states
         for state in topic.partition_states
     }
-    strays = [item for item in broker.logs if item not in named]
+    unclear = {topic.topic_name for topic in request.topic_states if not topic.partition_states}
+    strays = [item for item in broker.logs if item not in named and item.topic not in unclear]
     for count, partition in enumerate(strays, 1):
         logger.warning("%s is not this broker's any more, its log is set aside", partition)
         if broker.replicas.get(*partition) is not None:

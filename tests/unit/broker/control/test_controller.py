@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.control.controller import Controller
+from broker.control.controller_reads import StatesRead, TopicsRead
 from broker.control.controller_store import Reign
 from broker.control.nodes import TopicNode
 from broker.control.zookeeper_types import SessionExpired
@@ -35,14 +36,11 @@ class Store:
     async def topic_names(self, watch: Callable[[], None]) -> set[str]:
         return set(self.topic)
 
-    async def topics(self, names: Any, watch: Callable[[str], Callable[[], None]]) -> dict[str, TopicNode]:
-        return {name: self.topic[name] for name in names}
+    async def topics(self, names: Any, watch: Callable[[str], Callable[[], None]]) -> TopicsRead:
+        return TopicsRead({name: self.topic[name] for name in names}, set())
 
-    async def states(self, partitions: Any) -> dict[Any, Any]:
-        return {}
-
-    async def dated_states(self, partitions: Any) -> tuple[dict[Any, Any], dict[Any, int]]:
-        return {}, {}
+    async def states(self, partitions: Any) -> StatesRead:
+        return StatesRead({}, {}, set())
 
     async def deletions(self, watch: Callable[[], None]) -> list[str]:
         return self.asked

@@ -53,13 +53,17 @@ def test_kafkas_own_topic_node_is_read():
     assert list(node.assignment.items()) == [(2, (2, 3)), (10, (1, 2))]
 
 
-@given(st.dictionaries(st.integers(0, 50), st.lists(_ids, min_size=1, max_size=4).map(tuple), min_size=1))
+@given(
+    st.dictionaries(
+        st.integers(0, 50), st.lists(_ids, min_size=1, max_size=4, unique=True).map(tuple), min_size=1
+    )
+)
 def test_topic_nodes_come_back(assignment):
     node = nodes.TopicNode(new_topic_id(), dict(sorted(assignment.items())))
     assert nodes.TopicNode.decode(node.encode()) == node
 
 
-@given(st.integers(-1, 100), _ids, st.lists(_ids).map(tuple), _ids)
+@given(st.integers(-1, 100), _ids, st.lists(_ids, min_size=1).map(tuple), _ids)
 def test_partition_states_come_back(leader, epoch, isr, controller_epoch):
     state = nodes.PartitionState(leader, epoch, isr, controller_epoch)
     assert nodes.PartitionState.decode(state.encode()) == state
@@ -102,3 +106,47 @@ def test_a_registration_without_endpoints_is_none() -> None:
     """It made every reign of every controller fail: there is nowhere to send orders to."""
     with pytest.raises(nodes.NodeFormatError, match="no endpoints"):
         nodes.BrokerNode.decode(b'{"version":5,"endpoints":[],"host":null,"port":-1,"timestamp":"0"}')
+
+
+NUMBERS = ["1e99", "Infinity", "-7", "99999999999", '"x"', "[]", "true", "null"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_that_no_broker_can_be_told_are_damage(number: str) -> None:
+    """They passed once, and then the order with them could not be encoded: no controller lasted."""
+    for text in (
+        f'{{"leader":1,"leader_epoch":{number},"isr":[1],"controller_epoch":1}}',
+        f'{{"leader":1,"leader_epoch":1,"isr":[{number}],"controller_epoch":1}}',
+        f'{{"leader":1,"leader_epoch":1,"isr":[1],"controller_epoch":{number}}}',
+        f'{{"leader":{number},"leader_epoch":1,"isr":[1],"controller_epoch":1}}',
+    ):
+        with pytest.raises(nodes.NodeFormatError):
+            nodes.PartitionState.decode(text.encode())
+    with pytest.raises(nodes.NodeFormatError):
+        nodes.TopicNode.decode(f'{{"partitions":{{"0":[{number}]}}}}'.encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"partitions":{"0":[]}}',
+        '{"partitions":{"0":[1,1]}}',
+        '{"partitions":{"-1":[1]}}',
+        '{"partitions":{"0":[1]},"topic_id":"short"}',
+        "[" * 100_000,
+    ],
+)
+def test_topics_that_no_broker_can_host_are_damage(text: str) -> None:
+    with pytest.raises(nodes.NodeFormatError):
+        nodes.TopicNode.decode(text.encode())
+
+
+def test_a_state_in_which_nobody_is_in_sync_is_damage() -> None:
+    with pytest.raises(nodes.NodeFormatError, match="nobody is in sync"):
+        nodes.PartitionState.decode(b'{"leader":1,"leader_epoch":1,"isr":[],"controller_epoch":1}')
+
+
+@pytest.mark.parametrize("text", ["7", '["PLAINTEXT://h:1x"]', '["PLAINTEXT://h:99999"]', "[7]"])
+def test_a_registration_that_cannot_be_reached_is_damage(text: str) -> None:
+    with pytest.raises(nodes.NodeFormatError):
+        nodes.BrokerNode.decode(f'{{"version":5,"endpoints":{text}}}'.encode())
