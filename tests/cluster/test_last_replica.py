@@ -77,9 +77,7 @@ def test_a_killed_last_replica_waits_for_a_word(cluster: Make) -> None:
     assert consume(made, "t", 150) == values
 
 
-@pytest.mark.skipif(
-    os.environ.get("ISTHMUS_SLOW") != "1", reason="the rule is tested without: ISTHMUS_SLOW=1"
-)
+@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a unit test has the rule: ISTHMUS_SLOW=1")
 def test_a_setting_gives_kafkas_behaviour_also_while_brokers_run(cluster: Make) -> None:
     made = three_brokers(cluster(0))
     create(made, "t", (1, 2, 3))

@@ -26,9 +26,7 @@ from tests.support.three_brokers import (
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-slow = pytest.mark.skipif(
-    os.environ.get("ISTHMUS_SLOW") != "1", reason="a minute of JVMs: set ISTHMUS_SLOW=1"
-)
+slow = pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="starts Java: set ISTHMUS_SLOW=1")
 Make = Callable[[int], Cluster]
 
 RATE = 500_000
