@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("processes", "log", "records", "codec", "broker", "partitions", "link")
+NAMES = ("processes", "log", "records", "codec", "broker", "replicated", "partitions", "link")
 
 
 def main() -> int:

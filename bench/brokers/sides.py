@@ -48,6 +48,9 @@ def free_port() -> int:
 class Side:
     """A running broker: where it is, and its process. `start_s`: from the command to being ready."""
 
+    replicas = 1
+    """Of each partition of its topics."""
+
     def __init__(self, name: str, port: int, pid: int, start_s: float) -> None:
         self.name = name
         self.port = port
@@ -69,7 +72,7 @@ class Side:
         """A fresh topic."""
         self._topics += 1
         name = f"bench-{self._topics}"
-        topic = NewTopic(name, partitions, 1, config=config or {})
+        topic = NewTopic(name, partitions, self.replicas, config=config or {})
         for future in self._admin.create_topics([topic], operation_timeout=120).values():
             future.result(150)
         return name
@@ -90,7 +93,7 @@ def zookeeper(directory: Path) -> Iterator[str]:
     """A ZooKeeper server of our own kind; gives its address."""
     compile_modules()
     command = (sys.executable, "-m", "isthmus", "zookeeper", "--port", "0", "--data", str(directory))
-    with _process(command) as (_, line):
+    with server(command) as (_, line):
         yield line.split("ready: ")[1].split(",")[0].strip()
 
 
@@ -111,12 +114,12 @@ def broker(directory: Path, address: str) -> Iterator[Side]:
         *(part for setting in ALONE for part in ("--set", setting)),
     ]
     began = time.monotonic()
-    with _process(command) as (process, _):
+    with server(command) as (process, _):
         yield Side(OURS, port, process.pid, time.monotonic() - began)
 
 
 @contextlib.contextmanager
-def _process(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def server(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that says on its first line that it is ready; ended afterwards."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None

@@ -8,7 +8,6 @@ moved, came or went. (Kafka: `FetchSessionHandler`.)
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from protocol.messages.fetch_request import FetchPartition, FetchTopic, ForgottenTopic
@@ -32,27 +31,47 @@ class Position(NamedTuple):
 
 
 class FetchSession:
-    """One session at one leader. After `reset` the next request is a full one, which begins another."""
+    """One session at one leader: `want` and `forget` say what it is about, `next` what to ask for that.
+
+    After `reset` the next request is a full one, which begins another session.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self.session_id = _NO_SESSION
         self.epoch = _INITIAL_EPOCH
-        self._told: dict[Key, Position] = {}
+        self._wanted: dict[Key, Position] = {}
+        self._told: set[Key] = set()  # the leader's partitions of the session
+        self._changed: dict[Key, Position] = {}
+        self._gone: dict[Key, None] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is wanted."""
+        return bool(self._wanted)
+
+    def want(self, key: Key, position: Position) -> None:
+        if self._wanted.get(key) != position:
+            self._wanted[key] = self._changed[key] = position
+            self._gone.pop(key, None)
+
+    def forget(self, key: Key) -> None:
+        if self._wanted.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            if key in self._told:
+                self._gone[key] = None
 
     def reset(self) -> None:
         self.session_id, self.epoch = _NO_SESSION, _INITIAL_EPOCH
-        self._told = {}
 
-    def next(self, wanted: Mapping[Key, Position]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What to put into the next request, so that the leader serves exactly `wanted`."""
-        told = self._told
+    def next(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What to put into the next request, so that the leader serves exactly what is wanted."""
         if self.epoch == _INITIAL_EPOCH:
-            changed, gone = dict(wanted), []
+            changed, gone = self._wanted, {}
+            self._told = set(changed)
         else:
-            changed = {key: position for key, position in wanted.items() if told.get(key) != position}
-            gone = [key for key in told if key not in wanted]
-        self._told = dict(wanted)
+            changed, gone = self._changed, self._gone
+            self._told.update(changed)
+            self._told.difference_update(gone)
         by_topic: dict[bytes, list[FetchPartition]] = defaultdict(list)
         for (topic_id, index), position in changed.items():
             by_topic[topic_id].append(
@@ -68,6 +87,7 @@ class FetchSession:
         forgotten: dict[bytes, list[int]] = defaultdict(list)
         for topic_id, index in gone:
             forgotten[topic_id].append(index)
+        self._changed, self._gone = {}, {}
         return (
             [FetchTopic(topic_id=topic_id, partitions=parts) for topic_id, parts in by_topic.items()],
             [ForgottenTopic(topic_id=topic_id, partitions=each) for topic_id, each in forgotten.items()],
@@ -78,6 +98,5 @@ class FetchSession:
         if self.epoch == _INITIAL_EPOCH:
             self.session_id = session_id
             if session_id == _NO_SESSION:  # it has no room for one: the next request is full again
-                self._told = {}
                 return
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1

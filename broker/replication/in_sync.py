@@ -64,6 +64,11 @@ class Follower:
         self._leader_end = leader_end
         return True
 
+    def was_there(self, at: float) -> None:
+        """After `stands_still` it has asked for the same end again and again until then."""
+        self.caught_up_at = max(self.caught_up_at, at)
+        self._fetched_at = max(self._fetched_at, at)
+
     def is_behind(self, leader_end: int, now: float, max_lag_s: float) -> bool:
         return self.end_offset < leader_end and now - self.caught_up_at > max_lag_s
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from broker.log import AppendRefused, LogError
 from broker.replication.cutting_back import LEADERSHIP_ERRORS, CuttingBack, now
-from broker.replication.fetch_session import FetchSession, Key, Position
+from broker.replication.fetch_session import FetchSession, Key
 from broker.replication.flushing import on_disk
 from broker.replication.followed_copy import Copy
 from broker.replication.throttle import Throttle
@@ -38,6 +38,8 @@ _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
 _SETTLE_S = 0.005  # changes of leadership come by the hundred: one new request for all of them
+_LOOK_AT_ALL_S = 5.0
+"""What moves without a word (retention moves a log's start) is told so often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +76,15 @@ class LeaderFetcher:
         self._broker_epoch = broker_epoch
         self._copies: dict[Key, Copy] = {}
         self._asked: dict[Key, Copy] = {}  # by the fetch that is under way
+        self._unsettled: dict[Key, Copy] = {}  # to be cut back first, or left out for a while
+        self._behind: dict[Key, Copy] = {}  # may be throttled
+        self._moved: set[Key] = set()  # may stand somewhere else than the leader was told
+        self._look_at_all = 0.0
         self._session = FetchSession(settings.max_bytes)
         self._cutting_back = CuttingBack(settings.broker_id, settings.timeout_s, self._is_followed)
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
+        self._fetching: asyncio.Future[FetchResponse] | None = None
         self._reachable = True
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"replica fetcher from broker {leader.broker_id}"
@@ -99,11 +106,26 @@ class LeaderFetcher:
         known = self._copies.get(key)
         if known is not None and known.partition is partition and known.current:
             return  # the controller has repeated itself
-        self._copies[key] = Copy(partition, self.leader.broker_id, self._settings.backoff_s)
-        self._changed.set()
+        copy = Copy(partition, self.leader.broker_id, self._settings.backoff_s)
+        self._copies[key] = self._unsettled[key] = copy
+        if not copy.caught_up:
+            self._behind[key] = copy
+        if not self._changed.is_set():
+            self._changed.set()
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Do not let new copies wait behind a long poll: begin again on another connection, once the others
+        that were told at the same time are here too.
+        """
+        if self._fetching is not None:
+            asyncio.get_running_loop().call_later(_SETTLE_S, self._fetching.cancel)
 
     def remove(self, key: Key) -> None:
         self._copies.pop(key, None)
+        self._unsettled.pop(key, None)
+        self._behind.pop(key, None)
+        self._session.forget(key)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -133,15 +155,15 @@ class LeaderFetcher:
         self._changed.clear()  # before what may fail: the pause after it must be one
         if self._connection is None:
             self._connection = await self._connect(self.leader)
-            self._session.reset()
+            self._begin_session()
         connection = self._connection
         self._changed.clear()
         await self._truncate(connection)
-        wanted = self._positions()
-        if not wanted:
+        self._take_positions()
+        if not self._session:
             await self._pause(self._until_due(self._settings.backoff_s))
             return
-        response = await self._fetch(connection, wanted)
+        response = await self._fetch(connection)
         if not self._reachable:
             logger.info("copying from broker %d again", self.leader.broker_id)
             self._reachable = True
@@ -169,32 +191,52 @@ class LeaderFetcher:
         """Seconds until the first of those that are left out for a while has its turn again."""
         begun = now()
         due = min(
-            (copy.not_before for copy in self._copies.values() if copy.not_before > begun), default=begun
+            (copy.not_before for copy in self._unsettled.values() if copy.not_before > begun), default=begun
         )
         return min(due - begun, longest_s) if due > begun else longest_s
 
     # -- fetching
 
-    def _positions(self) -> dict[Key, Position]:
-        begun = now()
-        positions = {}
+    def _begin_session(self) -> None:
+        self._session.reset()
+        self._look_at_all = 0.0
+
+    def _take_positions(self) -> None:
+        """Tell the session where the copies stand that have moved, and which are to be fetched at all."""
+        begun, session = now(), self._session
         self._asked = dict(self._copies)
-        for key, copy in self._copies.items():
-            if copy.truncated and copy.current and copy.not_before <= begun:
-                if self._throttle.limited and self._is_throttled(copy):
-                    copy.not_before = self._throttle.free_at(begun)
-                    if copy.not_before > begun:
-                        continue
-                positions[key] = copy.position()
-        return positions
+        if begun >= self._look_at_all:
+            self._look_at_all = begun + _LOOK_AT_ALL_S
+            self._moved.update(self._copies)
+            self._behind = {key: copy for key, copy in self._behind.items() if not copy.caught_up}
+        behind = self._behind if self._throttle.limited else ()
+        for key in {*self._moved, *self._unsettled, *behind}:
+            copy = self._copies.get(key)
+            if copy is None:
+                continue
+            if copy.truncated and copy.current and copy.not_before <= begun and not self._must_wait(copy):
+                self._unsettled.pop(key, None)
+                session.want(key, copy.position())
+            else:
+                self._unsettled[key] = copy
+                session.forget(key)
+        self._moved.clear()
+
+    def _must_wait(self, copy: Copy) -> bool:
+        """Whether the throttle holds it back for a while."""
+        throttle, begun = self._throttle, now()
+        if not throttle.limited or not self._is_throttled(copy):
+            return False
+        copy.not_before = throttle.free_at(begun)
+        return copy.not_before > begun
 
     def _is_throttled(self, copy: Copy) -> bool:
         return not copy.caught_up and self._throttle.concerns(copy.partition.topic, copy.partition.index)
 
-    async def _fetch(self, connection: Connection, wanted: dict[Key, Position]) -> FetchResponse | None:
+    async def _fetch(self, connection: Connection) -> FetchResponse | None:
         """The answer, or None when another request must be sent: the set of partitions has changed."""
         settings, session = self._settings, self._session
-        topics, forgotten = session.next(wanted)
+        topics, forgotten = session.next()
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=settings.broker_id, replica_epoch=self._broker_epoch()),
             max_wait_ms=int(1000 * self._until_due(settings.max_wait_ms / 1000)),
@@ -207,24 +249,23 @@ class LeaderFetcher:
             forgotten_topics_data=forgotten,
         )
         answer = asyncio.ensure_future(connection.send(request, timeout_s=settings.timeout_s))
-        changed = asyncio.ensure_future(self._changed.wait())
+        self._fetching = answer
+        if self._changed.is_set():
+            self._interrupt()
         try:
-            await asyncio.wait((answer, changed), return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                # Do not let the new ones wait behind this request's long poll: begin again on another
-                # connection, once the others that were told at the same time are here too.
-                await asyncio.sleep(_SETTLE_S)
-                if not answer.done():
-                    await self._disconnect()
-                    return None
-            response = answer.result()
+            await asyncio.wait((answer,))
         finally:
-            changed.cancel()
-            answer.cancel()
-            await asyncio.gather(answer, changed, return_exceptions=True)
+            self._fetching = None
+            if not answer.done():
+                answer.cancel()
+                await asyncio.gather(answer, return_exceptions=True)
+        if answer.cancelled():
+            await self._disconnect()
+            return None
+        response = answer.result()
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_ERRORS:
-            session.reset()
+            self._begin_session()
             return None
         if code != ErrorCode.NONE:
             raise KafkaError(code, "Fetch was refused")
@@ -240,7 +281,10 @@ class LeaderFetcher:
                 copy = self._copies.get(key)
                 if copy is None or copy is not self._asked.get(key) or not copy.current:
                     continue  # followed no more, or anew: this is of another time
+                self._moved.add(key)
                 self._take(copy, data)
+                if not copy.truncated:
+                    self._unsettled[key] = copy
                 if copy.partition.log.flush_due and data.records:
                     unflushed.append(copy)
                 size += len(data.records) if isinstance(data.records, memoryview) else 0
@@ -298,7 +342,7 @@ class LeaderFetcher:
             begun = now()
             asked = [
                 copy
-                for copy in self._copies.values()
+                for copy in self._unsettled.values()
                 if not copy.truncated and copy.current and copy.not_before <= begun
             ]
             if not asked:

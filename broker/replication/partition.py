@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from broker.log import Origin
+from broker.replication.acknowledging import Acknowledgements
 from broker.replication.in_sync import InSyncReplicas
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
@@ -29,6 +30,13 @@ Watcher = Callable[[int], None]
 _UNKNOWN_SIZE = 1 << 40
 
 
+class RestingSession(Protocol):
+    """A follower's fetch session that does not look at a partition before it hears of it."""
+
+    def moved(self, partition: Partition, size: int | None) -> None:
+        """`size` as a `Watcher` gets it; None: there is news that can wait for the next fetch."""
+
+
 # Where a leader's proposal for another ISR goes; the controller's answer comes to `Partition.settle_isr`.
 Proposer = Callable[["Partition"], None]
 
@@ -37,7 +45,8 @@ class Partition:
     """A hosted replica. `leader` is -1 before the controller has spoken and after the replica was stopped."""
 
     __slots__ = (
-        "_alone", "_deletions", "_end_watchers", "_unacknowledged", "_watchers", "flushing", "in_sync",
+        "_alone", "_at_rest", "_deletions", "_end_watchers", "_unacknowledged", "_watchers", "flushing",
+        "in_sync",
         "index", "leader", "leader_epoch", "local_id", "log", "proposer", "replicas",
         "topic", "topic_id",
     )  # fmt: skip
@@ -56,7 +65,8 @@ class Partition:
         self._alone = False  # this broker is the whole ISR, and nobody is about to join
         self._watchers: dict[Watcher, None] = {}
         self._end_watchers: dict[Watcher, None] = {}
-        self._unacknowledged: deque[tuple[int, asyncio.Future[ErrorCode]]] = deque()
+        self._at_rest: dict[RestingSession, None] = {}
+        self._unacknowledged: deque[tuple[int, Acknowledgements, int]] = deque()
         self._deletions: list[tuple[int, asyncio.Future[ErrorCode]]] = []
         self.flushing: asyncio.Task[None] | None = None
         """See `flushing.on_disk`."""
@@ -130,6 +140,8 @@ class Partition:
 
     def _isr_changed(self) -> None:
         self._alone = self.is_leader and self.in_sync.maximal == {self.local_id}
+        if self._at_rest:
+            self._end_rests(None)
         if self.is_leader:
             self._advance()
             self._look_at_deletions()
@@ -190,29 +202,29 @@ class Partition:
             if flush_later and log.flush_due:
                 return result
             log.high_watermark = log.end_offset
-            if self._watchers or self._end_watchers:
+            if self._watchers or self._end_watchers or self._at_rest:
                 self.wake(len(batches))
-        elif self._end_watchers:
+        elif self._end_watchers or self._at_rest:
             self._wake_followers(len(batches))
         return result
 
     def append_ordinary(self, batch: memoryview, now_ms: int, all_replicas: bool) -> tuple[int, int] | None:
-        """`append` for what makes up the load: a plain batch whose producer waits for no other replica.
+        """`append` for what makes up the load: a plain batch.
 
         Base offset and new log end; None when it takes `append`, and nothing has changed.
         """
-        alone = self._alone
         if self.leader != self.local_id or (
-            all_replicas and not (alone and self.log.config.min_insync_replicas <= 1)
+            all_replicas and len(self.in_sync.members) < self.log.config.min_insync_replicas
         ):
             return None
+        alone = self._alone
         placed = self.log.append_ordinary(batch, self.leader_epoch, now_ms, sole=alone)
         if placed is None:
             return None
         if alone:
-            if self._watchers or self._end_watchers:
+            if self._watchers or self._end_watchers or self._at_rest:
                 self.wake(len(batch))
-        elif self._end_watchers:
+        elif self._end_watchers or self._at_rest:
             self._wake_followers(len(batch))
         return placed
 
@@ -221,6 +233,7 @@ class Partition:
         log = self.log
         if self._alone and log.recovery_point > log.high_watermark:
             log.high_watermark = log.recovery_point
+            self._acknowledge()
             self.wake(_UNKNOWN_SIZE)
 
     def append_copies(self, batches: memoryview) -> None:
@@ -303,6 +316,7 @@ class Partition:
 
     def isr_refused(self) -> None:
         """The controller has turned the proposal down, and will not store it."""
+        self._end_rests(None)  # when did it fetch last?
         self.in_sync.refuse()
         self._isr_changed()
 
@@ -314,13 +328,9 @@ class Partition:
         if reached <= before:
             return
         log.high_watermark = reached
-        waiting = self._unacknowledged
-        if waiting and waiting[0][0] < reached:
-            code = self._acknowledgement()
-            while waiting and waiting[0][0] < reached:
-                answer = waiting.popleft()[1]
-                if not answer.done():
-                    answer.set_result(code)
+        self._acknowledge()
+        if self._at_rest:
+            self._end_rests(None)
         if self._watchers:
             self.wake(_UNKNOWN_SIZE)
 
@@ -339,24 +349,34 @@ class Partition:
         """
         if not self.is_leader or self.leader_epoch != leader_epoch:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if self.acknowledged(last_offset):
-            return self._acknowledgement()
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        answers = Acknowledgements()
+        self.line_up(last_offset, answers)
+        return (await answers.wait(timeout_s))[0]
+
+    def line_up(self, last_offset: int, answers: Acknowledgements) -> None:
+        """One more answer to wait for: about what this leader has just appended, up to `last_offset`.
+
+        The codes are those of `wait_acknowledged`.
+        """
+        number = answers.expect()
+        if self.log.high_watermark > last_offset:
+            answers.settle(number, self._acknowledgement())
+            return
         waiting = self._unacknowledged
-        if waiting and waiting[-1][0] > last_offset:  # a retry of what an earlier request appended
-            self._unacknowledged = deque(
-                sorted([*waiting, (last_offset, answer)], key=lambda waits: waits[0])
-            )
-        else:
-            waiting.append((last_offset, answer))
-        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), _time_out, answer)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            waiting = self._unacknowledged
-            while waiting and waiting[0][1].done():
-                waiting.popleft()
+        while waiting and waiting[0][1].over:  # was waited for long enough
+            waiting.popleft()
+        waiting.append((last_offset, answers, number))
+        if len(waiting) > 1 and waiting[-2][0] > last_offset:  # a retry of what an earlier request appended
+            self._unacknowledged = deque(sorted(waiting, key=lambda waits: waits[0]))
+
+    def _acknowledge(self) -> None:
+        """Answer those whose records the high watermark has passed."""
+        waiting, reached = self._unacknowledged, self.log.high_watermark
+        if waiting and waiting[0][0] < reached:
+            code = self._acknowledgement()
+            while waiting and waiting[0][0] < reached:
+                _, answers, number = waiting.popleft()
+                answers.settle(number, code)
 
     def _acknowledgement(self) -> ErrorCode:
         if len(self.in_sync.maximal) < self.log.config.min_insync_replicas:
@@ -366,7 +386,9 @@ class Partition:
     def _give_up(self, code: ErrorCode) -> None:
         waiting, self._unacknowledged = self._unacknowledged, deque()
         deletions, self._deletions = self._deletions, []
-        for _, answer in (*waiting, *deletions):
+        for _, answers, number in waiting:
+            answers.settle(number, code)
+        for _, answer in deletions:
             if not answer.done():
                 answer.set_result(code)
 
@@ -418,15 +440,31 @@ class Partition:
     def unwatch_end(self, watcher: Watcher) -> None:
         self._end_watchers.pop(watcher, None)
 
+    def rest(self, session: RestingSession) -> None:
+        """Tell this session once, when something is appended or changes here (also what `watch_end` is not
+        told: the high watermark, the ISR).
+        """
+        self._at_rest[session] = None
+
+    def end_rest(self, session: RestingSession) -> None:
+        self._at_rest.pop(session, None)
+
     def wake(self, size: int) -> None:
         for watcher in list(self._watchers):
             watcher(size)
-        if self._end_watchers and (self._alone or size == 0):
+        if (self._end_watchers or self._at_rest) and (self._alone or size == 0):
             self._wake_followers(size)
 
     def _wake_followers(self, size: int) -> None:
         for watcher in list(self._end_watchers):
             watcher(size)
+        if self._at_rest:
+            self._end_rests(size)
+
+    def _end_rests(self, size: int | None) -> None:
+        at_rest, self._at_rest = self._at_rest, {}
+        for session in at_rest:
+            session.moved(self, size)
 
 
 def _time_out(answer: asyncio.Future[ErrorCode]) -> None:

@@ -9,7 +9,7 @@ the same for brokers that follow. Must not know how requests are registered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -157,9 +157,13 @@ class ClientFetch:
         return (
             self._failed
             or self._size >= self._min_bytes
-            or not self._leaders
+            or not self._has_something_to_wait_for
             or self._broker.clock.monotonic() >= self._deadline
         )
+
+    @property
+    def _has_something_to_wait_for(self) -> bool:
+        return bool(self._leaders)
 
     # -- the answer
 
@@ -190,11 +194,11 @@ class ClientFetch:
 
     def _advance(self, session: FetchSession) -> None:
         """Remember what the reader is told; what has data goes to the end, so that all get their share."""
-        by_id, partitions = session.uses_ids, session.partitions
+        partitions = session.partitions
         for wanted, data in self.found:
             _told(wanted, data)
             if data.records:
-                key = (wanted.topic_id if by_id else wanted.topic, wanted.asked.partition)
+                key = session.key(wanted)
                 if partitions.pop(key, None) is not None:
                     partitions[key] = wanted
 
@@ -221,12 +225,10 @@ class ClientFetch:
         self.nodes = []
         incremental = self._session is not None
         with_data = 0
+        every = self._to_look_at()
         # The request's own table cannot change under the loop; a session's can, while others have their turn.
-        every = (
-            list(self._wanted.values())
-            if incremental or len(self._wanted) > ITEMS_IN_A_TURN
-            else self._wanted.values()
-        )
+        if incremental or len(every) > ITEMS_IN_A_TURN:
+            every = list(every)
         for count, wanted in enumerate(every, 1):
             if incremental and self._is_idle(wanted):
                 continue
@@ -237,6 +239,9 @@ class ClientFetch:
             if count % ITEMS_IN_A_TURN == 0 or with_data == READ_IN_A_TURN:
                 with_data = 0
                 yield None
+
+    def _to_look_at(self) -> Collection[Wanted]:
+        return self._wanted.values()
 
     def _is_idle(self, wanted: Wanted) -> bool:
         """Whether there is nothing to tell about a partition of a session; most are so most of the time."""
@@ -425,22 +430,22 @@ class ClientFetch:
                 arrived.set_result(None)
 
         watched = [partition for partition, _, _ in self._leaders]
-        for partition in watched:
-            self._watch(partition, watcher)
+        self._watch(watched, watcher)
         timer = loop.call_later(max(0.0, self._deadline - self._broker.clock.monotonic()), watcher, missing)
         try:
             if not self._moved():
                 await arrived
         finally:
             timer.cancel()
-            for partition in watched:
-                self._unwatch(partition, watcher)
+            self._unwatch(watched, watcher)
 
-    def _watch(self, partition: Partition, watcher: Watcher) -> None:
-        partition.watch(watcher)
+    def _watch(self, watched: list[Partition], watcher: Watcher) -> None:
+        for partition in watched:
+            partition.watch(watcher)
 
-    def _unwatch(self, partition: Partition, watcher: Watcher) -> None:
-        partition.unwatch(watcher)
+    def _unwatch(self, watched: list[Partition], watcher: Watcher) -> None:
+        for partition in watched:
+            partition.unwatch(watcher)
 
     def _limit(self, log: Log) -> int:
         """Where reading ends for this reader."""

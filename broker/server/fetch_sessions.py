@@ -17,6 +17,7 @@ from protocol.messages.fetch_request import FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
     from broker.replication import Partition
+    from broker.server.session_changes import SessionChanges
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -73,24 +74,35 @@ class FetchSession:
     epoch: int = 1
     used_s: float = 0.0
     cached_size: int = field(default=0)
+    changes: SessionChanges | None = None
+    """Of a follower's session: what has to be looked at."""
 
     @property
     def rank(self) -> tuple[bool, int, int]:
         """The lowest goes first: followers stay, and then who would have most to send again."""
         return (self.privileged, self.cached_size, self.session_id)
 
+    def key(self, wanted: Wanted) -> Key:
+        """What `partitions` has it under."""
+        return (wanted.topic_id if self.uses_ids else wanted.topic, wanted.asked.partition)
+
     def update(self, request: FetchRequest, version: int) -> None:
         """Add, change and forget partitions as an incremental request says."""
+        changes = self.changes
         for key, wanted in partitions_of(request, version).items():
             known = self.partitions.get(key)
             if known is None:
-                self.partitions[key] = wanted
+                known = self.partitions[key] = wanted
             else:
                 known.asked = wanted.asked
+            if changes is not None:
+                changes.asked(key, known)
         for topic in request.forgotten_topics_data:
             name = topic.topic_id if self.uses_ids else topic.topic
             for index in topic.partitions:
                 self.partitions.pop((name, index), None)
+                if changes is not None:
+                    changes.forget((name, index))
 
 
 class FetchSessionCache:
@@ -108,7 +120,9 @@ class FetchSessionCache:
         return iter(list(self._sessions.values()))
 
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None and session.changes is not None:
+            session.changes.close()
 
     def resume(self, request: FetchRequest, version: int, now_s: float) -> FetchSession:
         """The session of an incremental request, brought up to date. Raises KafkaError."""

@@ -1,8 +1,8 @@
 """Fetch by the brokers that follow: up to the log's end, and each request tells how far that broker is.
 
 - A follower's fetch offset is its log's end: it moves the high watermark, lets acks=all be answered, and may
-  propose the follower for the ISR, before anything is read for it. A partition of a session that did not move
-  is told all the same: the follower has looked at it.
+  propose the follower for the ISR, before anything is read for it. Of a session's partitions only those are
+  looked at where something has happened (`session_changes`); the follower counts as having seen the others.
 - `last_fetched_epoch` is compared with this leader's epochs: where both differ the answer is a
   `diverging_epoch` and no records (KIP-595).
 - Only replicas of the partition may fetch so; anything else is NOT_LEADER_OR_FOLLOWER.
@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 
 from broker.log import Log
 from broker.replication import Partition
@@ -19,7 +19,8 @@ from broker.replication.partition import Watcher
 from broker.replication.throttle import Throttle
 from broker.server.context import RequestContext
 from broker.server.fetch_job import ClientFetch, Found, Need, replica_of
-from broker.server.fetch_sessions import Wanted
+from broker.server.fetch_sessions import FetchSession, Wanted
+from broker.server.session_changes import SessionChanges
 from protocol.messages.fetch_request import FetchPartition, FetchRequest
 from protocol.messages.fetch_response import EpochEndOffset, PartitionData
 
@@ -27,7 +28,7 @@ _UNKNOWN = -1
 
 
 class FollowerFetch(ClientFetch):
-    __slots__ = ("_broker_epoch", "_now", "_replica", "_told")
+    __slots__ = ("_broker_epoch", "_changes", "_now", "_replica", "_told")
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         super().__init__(request, context)
@@ -36,6 +37,9 @@ class FollowerFetch(ClientFetch):
         self._broker_epoch = _UNKNOWN if state is None else state.replica_epoch
         self._now = context.broker.clock.monotonic()
         self._told = False  # its positions are news in the first pass only
+        self._changes = None if self._session is None else self._session.changes
+        if self._changes is not None:
+            self._changes.fetched(self._broker_epoch, self._now)
 
     def _limit(self, log: Log) -> int:
         return log.end_offset
@@ -46,18 +50,60 @@ class FollowerFetch(ClientFetch):
     def _may_read(self, partition: Partition) -> bool:
         return partition.is_leader
 
-    def _watch(self, partition: Partition, watcher: Watcher) -> None:
-        partition.watch_end(watcher)
+    # -- the session
 
-    def _unwatch(self, partition: Partition, watcher: Watcher) -> None:
-        partition.unwatch_end(watcher)
+    def _new_session(self) -> FetchSession | None:
+        session = super()._new_session()
+        if session is not None:
+            session.changes = SessionChanges(
+                self._replica, self._broker_epoch, session.partitions, self._broker.clock.monotonic()
+            )
+        return session
+
+    def _advance(self, session: FetchSession) -> None:
+        super()._advance(session)
+        if self._changes is not None:
+            for wanted, data in self.found:
+                if data.records:
+                    self._changes.serve_last(session.key(wanted))
+
+    @property
+    def _has_something_to_wait_for(self) -> bool:
+        return bool(self._leaders) or (self._changes is not None and self._changes.quiet > 0)
+
+    def _watch(self, watched: list[Partition], watcher: Watcher) -> None:
+        for partition in watched:
+            partition.watch_end(watcher)
+        if self._changes is not None:
+
+            def arrived(partition: Partition, size: int) -> None:
+                partition.watch_end(watcher)  # for what comes after this
+                watched.append(partition)
+                watcher(size)
+
+            self._changes.on_arrival = arrived
+
+    def _unwatch(self, watched: list[Partition], watcher: Watcher) -> None:
+        if self._changes is not None:
+            self._changes.on_arrival = None
+        for partition in watched:
+            partition.unwatch_end(watcher)
+
+    def _moved(self) -> bool:
+        return (self._changes is not None and self._changes.arrived) or super()._moved()
+
+    # -- a pass
 
     def read_all(self) -> Generator[Need, Found | None, None]:
+        if self._changes is not None:
+            self._changes.arrived = False
         yield from super().read_all()
         self._told = True
 
+    def _to_look_at(self) -> Collection[Wanted]:
+        return super()._to_look_at() if self._changes is None else self._changes.moving.values()
+
     def _is_idle(self, wanted: Wanted) -> bool:
-        # With thousands of partitions this is what a fetch costs, so little is called here.
         partition, asked = wanted.partition, wanted.asked
         if partition is None:
             return False
@@ -77,6 +123,9 @@ class FollowerFetch(ClientFetch):
             in_sync, start = partition.in_sync, asked.log_start_offset
             if not in_sync.stands_still(self._replica, end, start, self._now, self._broker_epoch):
                 return False
+            if self._changes is not None and self._session is not None:
+                self._changes.rest(self._session.key(wanted), wanted, partition)
+                return True
         self._leaders.append((partition, end, 0))
         return True
 

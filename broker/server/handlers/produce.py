@@ -3,8 +3,8 @@
 - Versions 0-2 are advertised and refused: librdkafka before 2.11.1 takes "v0 is there" for "may compress"
   (KIP-896, KAFKA-18659). One batch of magic 2 per partition (KIP-98); zstd only from v7 (KIP-110).
 - acks=0 has no answer; if it fails the connection is closed, which is all the client can notice.
-- acks=all waits outside this call until the high watermark passes the batch; the next request of the
-  connection may be appended meanwhile. So does the disk where `flush.messages` has it waited for.
+- acks=all waits outside this call until the high watermarks have passed all batches of the request; the next
+  request of the connection may be appended meanwhile. So does the disk where `flush.messages` wants that.
 - Plain requests (nearly all) are read, appended and answered without an object per partition, by
   `plain_append`; what does not go that way comes here.
 - Record bytes are slices of the connection's receive buffer and go to the log from there.
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from broker.control.metadata_cache import INTERNAL_TOPICS
 from broker.log import AppendRefused, AppendResult, StorageFailed
 from broker.replication import Partition
+from broker.replication.acknowledging import Acknowledgements
 from broker.replication.flushing import on_disk
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
@@ -89,7 +90,7 @@ def produce(
         keep(topics)
         return InOrder(job.append_in_turns(topics))
     job.append(topics)
-    return job.wait() if job.unflushed or job.unreplicated else job.end(job.response)
+    return job.wait() if job.has_to_wait else job.end(job.response)
 
 
 def _refused_whole(request: ProduceRequest, version: int) -> ProduceResponse:
@@ -105,8 +106,8 @@ class _Produce:
     """One request's appends and what is still missing for its answer."""
 
     __slots__ = (
-        "_acks", "_adds", "_all", "_broker", "_connection", "_internal", "_timeout_s", "_transactional_id",
-        "_verdicts", "_version", "failed", "response", "unflushed", "unreplicated",
+        "_acknowledged", "_acks", "_adds", "_all", "_broker", "_connection", "_internal", "_timeout_s",
+        "_transactional_id", "_unflushed", "_unreplicated", "_verdicts", "_version", "failed", "response",
     )  # fmt: skip
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
@@ -122,8 +123,14 @@ class _Produce:
         self._timeout_s = max(0, request.timeout_ms) / 1000
         self.response = ProduceResponse()
         self.failed: str | None = None
-        self.unreplicated: list[tuple[Partition, int, int, PartitionProduceResponse]] = []
-        self.unflushed: list[tuple[Partition, int, PartitionProduceResponse]] = []
+        self._acknowledged = Acknowledgements()
+        self._unreplicated: list[PartitionProduceResponse] = []  # in the order of `_acknowledged`
+        self._unflushed: list[tuple[Partition, int, PartitionProduceResponse]] = []
+
+    @property
+    def has_to_wait(self) -> bool:
+        """Whether something is still missing: other replicas, or the disk."""
+        return bool(self._unflushed or self._unreplicated)
 
     def append(self, topics: list[TopicProduceData]) -> None:
         for topic in topics:
@@ -186,9 +193,10 @@ class _Produce:
         answers.append(answer)
         log = partition.log
         if log.flush_due and result.last_offset >= log.recovery_point:
-            self.unflushed.append((partition, result.last_offset, answer))
+            self._unflushed.append((partition, result.last_offset, answer))
         if self._all and not partition.acknowledged(result.last_offset):
-            self.unreplicated.append((partition, partition.leader_epoch, result.last_offset, answer))
+            partition.line_up(result.last_offset, self._acknowledged)
+            self._unreplicated.append(answer)
         return result
 
     def _refused(self, topic: str) -> KafkaError | None:
@@ -289,30 +297,30 @@ class _Produce:
     # -- waiting
 
     async def wait(self) -> ProduceResponse | None:
-        """Answer when the batches are where they have to be."""
-        if self.unflushed:
+        """Answer when the batches are where they have to be, or say which are not in time (I3)."""
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        if self._unflushed:
             await self._wait_for_disk()
-        return await self.wait_for_replicas() if self.unreplicated else self.end(self.response)
+        if self._unreplicated:
+            await self._wait_for_replicas(deadline)
+        return self.end(self.response)
 
     async def _wait_for_disk(self) -> None:
-        waits = (on_disk(partition, last_offset) for partition, last_offset, _ in self.unflushed)
+        waits = (on_disk(partition, last_offset) for partition, last_offset, _ in self._unflushed)
         outcomes = await asyncio.gather(*waits, return_exceptions=True)
-        for (partition, _, answer), error in zip(self.unflushed, outcomes, strict=True):
+        for (partition, _, answer), error in zip(self._unflushed, outcomes, strict=True):
             if error is None:
                 continue
             if not isinstance(error, AppendRefused):
                 raise error
             self.failed = f"{partition}: {error}"
             answer.error_code, answer.base_offset, answer.error_message = error.code, -1, error.message
-            self.unreplicated = [each for each in self.unreplicated if each[3] is not answer]
+            for number, unreplicated in enumerate(self._unreplicated):
+                if unreplicated is answer:  # whatever the replicas do
+                    self._acknowledged.settle(number, error.code)
 
-    async def wait_for_replicas(self) -> ProduceResponse:
-        """Answer when every in-sync replica has the batches, or say which do not in time (I3)."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s
-        for partition, epoch, last_offset, answer in self.unreplicated:
-            code = await partition.wait_acknowledged(last_offset, epoch, deadline - loop.time())
-            if code != ErrorCode.NONE:
-                answer.error_code = code
-                answer.base_offset = -1
-        return self.response
+    async def _wait_for_replicas(self, deadline: float) -> None:
+        codes = await self._acknowledged.wait(deadline - asyncio.get_running_loop().time())
+        for answer, code in zip(self._unreplicated, codes, strict=True):
+            if code != ErrorCode.NONE and answer.error_code == ErrorCode.NONE:
+                answer.error_code, answer.base_offset = code, -1

@@ -16,7 +16,12 @@ states = st.dictionaries(
 
 
 def request(session: FetchSession, wanted: dict[Key, Position]) -> FetchRequest:
-    topics, forgotten = session.next(wanted)
+    for key in KEYS:
+        if key in wanted:
+            session.want(key, wanted[key])
+        else:
+            session.forget(key)
+    topics, forgotten = session.next()
     return FetchRequest(
         session_id=session.session_id,
         session_epoch=session.epoch,
@@ -65,7 +70,7 @@ def test_a_leader_without_room_gets_full_requests() -> None:
 def test_nothing_new_names_nothing() -> None:
     session = FetchSession(100)
     wanted = {key: Position(5, 1, 1, 0) for key in KEYS}
-    session.next(wanted)
+    request(session, wanted)
     session.answered(77)
     asked = request(session, wanted)
     assert (asked.session_id, asked.session_epoch) == (77, 1)

@@ -7,6 +7,7 @@ would say, the test says to each of them when it wants to.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +19,7 @@ import pytest
 from broker.clock import SystemClock
 from broker.log import Log, LogConfig, LogManager
 from broker.replication import Partition, ReplicaManager
+from broker.replication.acknowledging import Acknowledgements
 from broker.replication.fetchers import FetcherSettings, ReplicaFetchers
 from broker.replication.replicas import Leader
 from broker.server.app import Broker
@@ -44,7 +46,13 @@ BACKOFF_S = 0.1
 
 class Two:
     def __init__(
-        self, broker: Broker, topics: LoneTopics, port: int, directory: Path, backoff_s: float
+        self,
+        broker: Broker,
+        topics: LoneTopics,
+        port: int,
+        directory: Path,
+        backoff_s: float,
+        partitions: int,
     ) -> None:
         self.broker = broker
         self.topics = topics
@@ -72,7 +80,7 @@ class Two:
             broker_epoch=lambda: -1,
         )
         self.replicas.fetchers = self.fetchers
-        self.topic_id = topics.create("t", 2)
+        self.topic_id = topics.create("t", partitions)
 
     async def _connect(self, leader: Leader) -> Connection:
         self.calls += 1
@@ -143,11 +151,12 @@ MakeTwo = Callable[..., Awaitable[Two]]
 async def make_two(tmp_path: Path) -> AsyncIterator[MakeTwo]:
     async with contextlib.AsyncExitStack() as stack:
 
-        async def make(backoff_s: float = BACKOFF_S) -> Two:
-            broker, topics, port = await stack.enter_async_context(lone_broker(tmp_path / "leader"))
-            directory = tmp_path / "follower"
+        async def make(backoff_s: float = BACKOFF_S, partitions: int = 2) -> Two:
+            home = tmp_path / f"{partitions}"
+            broker, topics, port = await stack.enter_async_context(lone_broker(home / "leader"))
+            directory = home / "follower"
             directory.mkdir()
-            made = Two(broker, topics, port, directory, backoff_s)
+            made = Two(broker, topics, port, directory, backoff_s, partitions)
             stack.callback(made.logs.close)
             stack.push_async_callback(made.fetchers.close)
             return made
@@ -321,3 +330,46 @@ async def test_records_are_deleted_when_every_in_sync_replica_has_let_go_of_them
         assert (result.error_code, result.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 2)
     finally:
         await client.close()
+
+
+async def calls(two: Two, count: int) -> int:
+    """Of Python functions, for a few records until their follower has them and its leader knows: the least of
+    several times, because timers come in between.
+    """
+    for index in range(count):
+        two.follow(index=index)
+        two.append(b"a", index=index)
+
+    async def members() -> list[bool]:
+        return [FOLLOWER in two.leader(index).in_sync.maximal for index in range(count)]
+
+    await eventually(members, all)
+    counted = 0
+
+    def count_call(frame: object, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event == "call"
+
+    found = []
+    leader = two.leader(0)
+    for _ in range(8):
+        counted = 0
+        sys.setprofile(count_call)
+        try:
+            for _ in range(5):
+                two.append(b"b", index=0)
+                answers = Acknowledgements()
+                leader.line_up(leader.log.end_offset - 1, answers)
+                assert await answers.wait(60.0) == [ErrorCode.NONE]
+        finally:
+            sys.setprofile(None)
+        found.append(counted)
+    return min(found)
+
+
+async def test_what_an_append_costs_does_not_grow_with_the_partitions_that_stand_still(
+    make_two: MakeTwo,
+) -> None:
+    few = await calls(await make_two(partitions=2), 2)
+    many = await calls(await make_two(partitions=200), 200)
+    assert many < 1.5 * few, "calls of both sides together"
