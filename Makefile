@@ -49,9 +49,9 @@ fuzz: ## coverage-guided fuzzing of frames, batches, log directories and a live 
 	@tools/setup.sh fuzz
 	$(PY) -m tests.fuzz --minutes $(or $(MINUTES),4)
 
-chaos: ## faults against a replicated topic, and a check of what clients saw; MINUTES=60
+chaos: ## faults against a replicated cluster, two at once, and a check of what clients saw; MINUTES=60 SEED=7
 	@tools/setup.sh dev
-	$(PY) -m tests.chaos --minutes $(or $(MINUTES),10)
+	$(PY) -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 soak: ## mixed load with bad connections; memory stays flat, nothing is lost; MINUTES=10
 	@tools/setup.sh dev

@@ -8,12 +8,22 @@ Patches the real code in the process of this broker alone; production has no suc
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from broker.log import Log
-from broker.replication import Partition, fetchers, truncation
+from broker.log import Log, LogConfig
+from broker.replication import Partition, ReplicaManager, followed_copy, truncation
 from broker.replication.in_sync import InSyncReplicas
+from broker.server.handlers import controller_orders
 from isthmus.cli import main
+from protocol.errors import ErrorCode
+from protocol.messages.leader_and_isr_request import LeaderAndIsrPartitionState
+
+
+def _replace(owner: object, name: str, broken: object) -> None:
+    """Raises AttributeError where the real code has moved: a rule that stays on would prove nothing."""
+    getattr(owner, name)
+    setattr(owner, name, broken)
 
 
 def _high_watermark() -> None:
@@ -25,8 +35,8 @@ def _high_watermark() -> None:
     def own_end(self: InSyncReplicas, leader_end: int) -> int:
         return leader_end
 
-    Partition._isr_changed = alone  # type: ignore[method-assign]
-    InSyncReplicas.high_watermark = own_end  # type: ignore[method-assign]
+    _replace(Partition, "_isr_changed", alone)
+    _replace(InSyncReplicas, "high_watermark", own_end)
 
 
 def _truncation() -> None:
@@ -35,15 +45,57 @@ def _truncation() -> None:
     def keep(log: Log, *_: int) -> truncation.Cut:
         return truncation.Cut(log.end_offset, True)
 
-    fetchers.where_to_cut = keep  # type: ignore[assignment]
+    _replace(followed_copy, "where_to_cut", keep)
 
     def anything(self: Log, epoch: int) -> tuple[int, int]:
         return epoch, 1 << 62
 
-    Log.epoch_end_offset = anything  # type: ignore[method-assign]
+    _replace(Log, "epoch_end_offset", anything)
 
 
-RULES: dict[str, Callable[[], None]] = {"high_watermark": _high_watermark, "truncation": _truncation}
+def _min_isr() -> None:
+    """acks=all is content with whoever is in sync, the leader alone too."""
+    original = LogConfig.from_settings.__func__  # type: ignore[attr-defined]
+
+    def without(cls: type[LogConfig], settings: Mapping[str, Any]) -> LogConfig:
+        kept = {name: value for name, value in settings.items() if name != "min.insync.replicas"}
+        config: LogConfig = original(cls, kept)
+        return config
+
+    _replace(LogConfig, "from_settings", classmethod(without))
+
+
+def _epoch_fencing() -> None:
+    """Orders of an old controller, and of an old term of a leader, are obeyed; no replica looks at epochs."""
+
+    def obeyed(*_: object) -> ErrorCode:
+        return ErrorCode.NONE
+
+    def content(self: Partition, current_leader_epoch: int) -> None:
+        pass
+
+    original = ReplicaManager._apply_state
+
+    def any_term(
+        self: ReplicaManager, topic_id: bytes, topic: str, state: LeaderAndIsrPartitionState, *, is_new: bool
+    ) -> ErrorCode:
+        partition = self.get(topic, state.partition_index)
+        if partition is not None and state.leader_epoch < partition.leader_epoch:
+            partition.leader_epoch = state.leader_epoch - 1
+        return original(self, topic_id, topic, state, is_new=is_new)
+
+    _replace(controller_orders, "_refusal", obeyed)
+    _replace(Partition, "check_epoch", content)
+    _replace(ReplicaManager, "_apply_state", any_term)
+    ReplicaManager.controller_epoch = property(lambda self: 0, lambda self, epoch: None)  # type: ignore[assignment]
+
+
+RULES: dict[str, Callable[[], None]] = {
+    "epoch_fencing": _epoch_fencing,
+    "high_watermark": _high_watermark,
+    "min_isr": _min_isr,
+    "truncation": _truncation,
+}
 
 if __name__ == "__main__":
     RULES[sys.argv.pop(1)]()

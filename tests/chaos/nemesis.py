@@ -1,86 +1,130 @@
-"""Faults by a schedule that a seed makes: which, to whom, when, and for how long.
+"""Runs the schedule against the world, two faults at once, and counts what was done.
 
-Every fault is undone before the next begins, so that a majority of replicas lives all the time and nothing
-that was acknowledged may be lost. `Nemesis.run` says what it did; the same seed does the same.
+The same seed gives the same faults in the same order in each lane; how they fall together in time, and who is
+leader or controller then, depends on the machine.
 """
 
 from __future__ import annotations
 
-import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from confluent_kafka.admin import AdminClient
+from tests.chaos.faults import SINGLE, Kind
+from tests.chaos.person import Person
+from tests.chaos.scenes import KINDS as SCENES
+from tests.chaos.schedule import LANES, Step, steps
+from tests.chaos.world import World
 
-from tests.support.broker import BrokerProcess, Cluster
+FAULTS: dict[str, Kind] = {**SINGLE, **SCENES}
+_WITH_ROLES = {"kill", "kill_ahead", "pause", "restart", "isolate"}
+_ONE_WAY = {"isolate", "cut_zookeeper", "cut_clients"}
 
 
 class Nemesis:
-    def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None] = lambda text: None) -> None:
-        self._cluster = cluster
-        self._chance = random.Random(seed)
-        self._say = say
+    """`kinds` limits the faults, `lanes` how many there are at once."""
+
+    def __init__(
+        self,
+        world: World,
+        person: Person,
+        seed: int,
+        *,
+        kinds: Sequence[str] | None = None,
+        lanes: int = LANES,
+    ) -> None:
+        self._world = world
+        self._person = person
+        self._seed = seed
+        self._kinds = kinds
+        self._lanes = lanes
+        self._turns = _Turns()
+        self._lock = threading.Lock()
         self.faults: Counter[str] = Counter()
+        self.failures: list[str] = []
 
     def run(self, seconds: float) -> None:
-        """Faults for this long, then everything is whole again."""
+        """Faults for this long; afterwards every one of them is undone."""
         end = time.monotonic() + seconds
-        kinds = [self.kill, self.kill_ahead, self.kill_the_controller, self.pause, self.restart]
-        while time.monotonic() < end:
-            kind = self._chance.choice(kinds)
-            kind()
-            self.faults[kind.__name__] += 1
-            time.sleep(self._chance.uniform(1.0, 4.0))
-        for broker in self._cluster.brokers.values():
-            if not broker.running:
-                broker.start()
+        lanes = [
+            threading.Thread(target=self._lane, args=(lane, end), name=f"lane {lane}")
+            for lane in range(self._lanes)
+        ]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
 
-    def _anyone(self) -> BrokerProcess:
-        return self._cluster.brokers[self._chance.choice(sorted(self._cluster.brokers))]
+    def _lane(self, lane: int, end: float) -> None:
+        for step in steps(self._seed, lane, self._kinds):
+            time.sleep(min(step.rest_s, max(0.0, end - time.monotonic())))
+            if lane == 0 and self._person.is_needed():
+                self._let_help()
+            if time.monotonic() >= end:
+                return
+            with self._turns.among_others():
+                self._fault(step)
 
-    def kill(self) -> None:
-        """SIGKILL; back after a while, shorter or longer than the session."""
-        self._kill(self._anyone())
+    def _fault(self, step: Step) -> None:
+        name = _name(step)
+        try:
+            with FAULTS[step.kind](self._world, step):
+                time.sleep(step.seconds)
+        except TimeoutError as error:
+            self._world.say(f"left out: {name}, {error}")
+        except Exception as error:  # a lane that ends would leave the run without faults
+            self.failures.append(f"{name}: {error!r}")
+        else:
+            with self._lock:
+                self.faults[name] += 1
 
-    def _kill(self, broker: BrokerProcess) -> None:
-        away = self._chance.choice([0.0, 1.0, 5.0])
-        self._say(f"kill broker {broker.broker_id} for {away:g} s")
-        broker.kill()
-        time.sleep(away)
-        broker.start()
+    def _let_help(self) -> None:
+        with self._turns.alone():
+            try:
+                self._world.heal()
+            except AssertionError as error:
+                self._world.say(f"nobody can help: {error}")
+                return
+            self._person.help()
 
-    def kill_the_controller(self) -> None:
-        client = AdminClient({"bootstrap.servers": self._cluster.bootstrap, "log_level": 0})
-        number = client.list_topics(timeout=30).controller_id
-        self._kill(self._cluster.brokers.get(number) or self._anyone())
 
-    def kill_ahead(self) -> None:
-        """The others stand still, shorter than they may lag; one is killed before they have all it has."""
-        killed = self._anyone()
-        others = [each for each in self._cluster.brokers.values() if each is not killed]
-        self._say(f"kill broker {killed.broker_id} while the others stand still")
-        for broker in others:
-            broker.pause()
-        time.sleep(1.0)
-        killed.kill()
-        for broker in others:
-            broker.resume()
-        time.sleep(self._chance.choice([0.0, 5.0]))
-        killed.start()
+def _name(step: Step) -> str:
+    """What it counts as."""
+    role = f"_{step.role}" if step.kind in _WITH_ROLES and step.role != "any" else ""
+    return f"{step.kind}{role}" + ("_one_way" if step.kind in _ONE_WAY and step.is_one_way else "")
 
-    def pause(self) -> None:
-        """SIGSTOP, shorter or longer than the session: what it does afterwards must not count."""
-        broker = self._anyone()
-        stands = self._chance.choice([0.5, 4.0, 8.0])
-        self._say(f"pause broker {broker.broker_id} for {stands:g} s")
-        broker.pause()
-        time.sleep(stands)
-        broker.resume()
 
-    def restart(self) -> None:
-        """A clean stop and start."""
-        broker = self._anyone()
-        self._say(f"restart broker {broker.broker_id}")
-        broker.stop()
-        broker.start()
+class _Turns:
+    """Many among others, or one alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._active = 0
+        self._is_alone = False
+
+    @contextmanager
+    def among_others(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone)
+            self._active += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_alone)
+            self._is_alone = True
+            self._changed.wait_for(lambda: not self._active)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_alone = False
+                self._changed.notify_all()

@@ -1,7 +1,7 @@
 """Real clients under load, each in a thread, each keeping what it did and saw.
 
-Idempotent producers with acks=all, transactional ones, and consumers that read by assignment. What a client
-is not told stays unknown; a client that is fenced or fatally failed is made anew, as an application would.
+What a client is not told stays unknown; a client that is fenced or fatally failed is made anew, as an
+application would. Must not know faults.
 """
 
 from __future__ import annotations
@@ -10,205 +10,99 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from tests.chaos.history import History, Outcome, Poll, Send
+from tests.chaos import grouping, reading, writing
+from tests.chaos.clients import Client, Ledger
+from tests.chaos.history import History, Outcome
 
-_PAUSE_S = 0.002
-_FLUSH_S = 20.0
+Job = Callable[[Client], None]
+_SILENT_S = 60.0
+"""After this long without a sign of life another client takes its place: longer than any call may last."""
+
+JOBS: Mapping[str, tuple[Job, int]] = {
+    "p": (writing.produce, 2),
+    "a": (writing.produce_plainly, 1),
+    "t": (writing.transact, 2),
+    "c": (reading.read_committed, 1),
+    "u": (reading.read_uncommitted, 1),
+    "g": (grouping.commit, 2),
+    "x": (grouping.transform, 2),
+}
+"""By the letter of their names: what they do, and how many there are."""
 
 
 class Workload:
     """`start`, then `stop`; then `history` is whole but for the last reading."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int) -> None:
-        self.history = History()
+    def __init__(self, bootstrap: str, seed: int, pause_s: float = 0.005) -> None:
         self._bootstrap = bootstrap
-        self._topic = topic
-        self._partitions = partitions
         self._seed = seed
-        self._values = itertools.count(1)
-        self._transactions = itertools.count(1)
-        self._lock = threading.Lock()
+        self._pause_s = pause_s
+        self._ledger = Ledger()
         self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._numbers = itertools.count()
+        self._running: dict[str, tuple[Client, threading.Thread, Job]] = {}
+        self._watch = threading.Thread(target=self._watch_silence, name="watch", daemon=True)
         self.failures: list[str] = []
+        self.stuck: list[str] = []
+        """Clients that were left behind in a call that did not return."""
 
-    def start(self, producers: int = 2, transactional: int = 1, consumers: int = 1) -> None:
-        jobs: list[tuple[str, Callable[[str], None]]] = [
-            *((f"p{number}", self._produce) for number in range(producers)),
-            *((f"t{number}", self._transact) for number in range(transactional)),
-            *((f"c{number}", self._consume) for number in range(consumers)),
-            *((f"u{number}", self._consume) for number in range(consumers)),
-        ]
-        for name, job in jobs:
-            thread = threading.Thread(target=self._guarded, args=(name, job), name=name, daemon=True)
-            thread.start()
-            self._threads.append(thread)
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(120)
-            if thread.is_alive():
-                self.failures.append(f"client {thread.name} does not end")
+    @property
+    def history(self) -> History:
+        return self._ledger.history
 
     @property
     def acknowledged(self) -> int:
-        return sum(send.outcome is Outcome.DONE for send in self.history.sends)
+        return sum(send.outcome is Outcome.DONE for send in list(self.history.sends))
 
-    def _guarded(self, name: str, job: Callable[[str], None]) -> None:
-        while not self._stop.is_set():
+    def start(self) -> None:
+        for letter, (job, count) in JOBS.items():
+            for number in range(count):
+                self._launch(f"{letter}{number}", job)
+        self._watch.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._watch.join()
+        deadline = time.monotonic() + _SILENT_S
+        for name, (_, thread, _) in self._running.items():
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                self.stuck.append(name)
+
+    def _launch(self, name: str, job: Job) -> None:
+        client = Client(
+            name,
+            self._bootstrap,
+            self._ledger,
+            random.Random(f"{self._seed} {name} {next(self._numbers)}"),
+            self._stop,
+            self._pause_s,
+        )
+        thread = threading.Thread(target=self._guarded, args=(client, job), name=name, daemon=True)
+        self._running[name] = client, thread, job
+        thread.start()
+
+    def _watch_silence(self) -> None:
+        while not self._stop.wait(1.0):
+            for name, (client, _, job) in list(self._running.items()):
+                if time.monotonic() - client.beat_at > _SILENT_S:
+                    client.left = True
+                    self.stuck.append(name)
+                    self._launch(name, job)
+
+    def _guarded(self, client: Client, job: Job) -> None:
+        while client.goes_on:
             try:
-                job(name)
+                job(client)
             except KafkaException as error:  # fatal for this client: the next one goes on
                 known = error.args[0]
-                if not (isinstance(known, KafkaError)):
-                    self.failures.append(f"{name}: {error!r}")
+                if not isinstance(known, KafkaError):
+                    self.failures.append(f"{client.name}: {error!r}")
                 time.sleep(0.2)
             except Exception as error:  # reported at the end
-                self.failures.append(f"{name}: {error!r}")
+                self.failures.append(f"{client.name}: {error!r}")
                 return
-
-    # -- writing
-
-    def _sent(self, send: Send) -> Callable[[KafkaError | None, Message], None]:
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                offset = message.offset()
-                send.offset = -1 if offset is None else offset
-                send.outcome = Outcome.DONE
-            # An error, a timeout among them, says nothing about whether it was stored.
-
-        return delivered
-
-    def _new_send(self, name: str, chance: random.Random, transaction: int | None = None) -> Send:
-        with self._lock:
-            send = Send(name, chance.randrange(self._partitions), next(self._values), transaction=transaction)
-            self.history.sends.append(send)
-        return send
-
-    def _produce(self, name: str) -> None:
-        chance = random.Random(f"{self._seed}{name}")
-        producer = Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "client.id": name,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": 60_000,
-                "log_level": 0,
-            }
-        )
-        while not self._stop.is_set():
-            send = self._new_send(name, chance)
-            producer.produce(
-                self._topic, str(send.value).encode(), partition=send.partition, on_delivery=self._sent(send)
-            )
-            producer.poll(0)
-            time.sleep(_PAUSE_S)
-        producer.flush(_FLUSH_S)
-
-    def _transact(self, name: str) -> None:
-        chance = random.Random(f"{self._seed}{name}")
-        producer = Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "transactional.id": f"chaos-{name}",
-                "transaction.timeout.ms": 10_000,
-                "linger.ms": 1,
-                "log_level": 0,
-            }
-        )
-        producer.init_transactions(30)
-        while not self._stop.is_set():
-            number = next(self._transactions)
-            producer.begin_transaction()
-            for _ in range(chance.randrange(1, 6)):
-                send = self._new_send(name, chance, number)
-                producer.produce(
-                    self._topic,
-                    str(send.value).encode(),
-                    partition=send.partition,
-                    on_delivery=self._sent(send),
-                )
-            self._end(producer, number, commit=chance.random() < 0.8)
-
-    def _end(self, producer: Producer, number: int, *, commit: bool) -> None:
-        """An end that was tried and not confirmed leaves the outcome unknown."""
-        self.history.transactions[number] = Outcome.UNKNOWN
-        try:
-            if commit:
-                producer.commit_transaction(20)
-                self.history.transactions[number] = Outcome.DONE
-                return
-        except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                raise
-        producer.abort_transaction(20)
-        self.history.transactions[number] = Outcome.FAILED
-
-    # -- reading
-
-    def _consume(self, name: str) -> None:
-        """`c…` reads committed data, `u…` all; from the beginning again whenever it must be made anew."""
-        committed = name.startswith("c")
-        consumer = _consumer(self._bootstrap, committed=committed)
-        consumer.assign([TopicPartition(self._topic, each, 0) for each in range(self._partitions)])
-        fresh = set(range(self._partitions))
-        try:
-            while not self._stop.is_set():
-                for partition, records in _by_partition(consumer.consume(200, 0.2)).items():
-                    self.history.polls.append(
-                        Poll(name, partition, records, committed, positioned=partition in fresh)
-                    )
-                    fresh.discard(partition)
-        finally:
-            consumer.close()
-
-
-def _consumer(bootstrap: str, *, committed: bool) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "chaos",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "auto.offset.reset": "error",
-            "enable.partition.eof": False,
-            "log_level": 0,
-        }
-    )
-
-
-def _by_partition(messages: list[Message]) -> dict[int, list[tuple[int, int]]]:
-    found: dict[int, list[tuple[int, int]]] = {}
-    for message in messages:
-        offset, partition, value = message.offset(), message.partition(), message.value()
-        if message.error() is None and offset is not None and partition is not None and value is not None:
-            found.setdefault(partition, []).append((offset, int(value)))
-    return found
-
-
-def read_all(
-    bootstrap: str, topic: str, partitions: int, *, committed: bool, timeout_s: float = 120.0
-) -> dict[int, list[tuple[int, int]]]:
-    """Every record of a healed topic up to its end, by partition. Raises AssertionError."""
-    consumer = _consumer(bootstrap, committed=committed)
-    found: dict[int, list[tuple[int, int]]] = {each: [] for each in range(partitions)}
-    try:
-        everything = [TopicPartition(topic, each, 0) for each in range(partitions)]
-        ends = {each.partition: consumer.get_watermark_offsets(each, timeout=30)[1] for each in everything}
-        consumer.assign(everything)
-        deadline = time.monotonic() + timeout_s
-        while True:
-            for partition, records in _by_partition(consumer.consume(1000, 0.5)).items():
-                found[partition] += records
-            positions = {each.partition: each.offset for each in consumer.position(everything)}
-            if all(positions[each] >= ends[each] for each in ends):
-                return found
-            assert time.monotonic() < deadline, f"read up to {positions} of {ends}"
-    finally:
-        consumer.close()

@@ -1,0 +1,106 @@
+"""Clients that write: idempotent producers, plain ones with acks=all, and transactions.
+
+A transaction's producer also reads, while it is open, what others and itself have written: nothing of its own
+may be among the committed data yet.
+"""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import KafkaException, Producer
+
+from tests.chaos.clients import CALL_S, COMMON, INPUT, Client, told
+from tests.chaos.history import Outcome, Transaction
+from tests.chaos.reading import Reader
+
+
+def produce(client: Client) -> None:
+    _write(client, is_idempotent=True)
+
+
+def produce_plainly(client: Client) -> None:
+    """acks=all, and retries that may write twice: nothing acknowledged may be lost all the same."""
+    _write(client, is_idempotent=False)
+
+
+def _write(client: Client, *, is_idempotent: bool) -> None:
+    producer = Producer(
+        {
+            **COMMON,
+            "bootstrap.servers": client.bootstrap,
+            "client.id": client.name,
+            "acks": "all",
+            "enable.idempotence": is_idempotent,
+            "linger.ms": 1,
+            "message.timeout.ms": 60_000,
+        }
+    )
+    while client.goes_on:
+        send = client.ledger.send(client.name, client.place(), is_idempotent=is_idempotent)
+        producer.produce(
+            INPUT, str(send.value).encode(), partition=send.place.partition, on_delivery=told(send)
+        )
+        producer.poll(0)
+        time.sleep(client.pause_s)
+    producer.flush(CALL_S)
+
+
+def transactional_producer(client: Client) -> Producer:
+    """Initialized: whoever had its name before is fenced."""
+    producer = Producer(
+        {
+            **COMMON,
+            "bootstrap.servers": client.bootstrap,
+            "transactional.id": f"chaos-{client.name}",
+            "transaction.timeout.ms": 10_000,
+            "linger.ms": 1,
+        }
+    )
+    producer.init_transactions(CALL_S)
+    return producer
+
+
+def transact(client: Client) -> None:
+    producer = transactional_producer(client)
+    reader = Reader(client, f"{client.name}-own", committed_only=True)
+    try:
+        reader.from_end()
+        while client.goes_on:
+            number = client.ledger.begin()
+            producer.begin_transaction()
+            for _ in range(client.chance.randrange(1, 6)):
+                send = client.ledger.send(client.name, client.place(), transaction=number)
+                producer.produce(
+                    INPUT, str(send.value).encode(), partition=send.place.partition, on_delivery=told(send)
+                )
+            if client.chance.random() < 0.2:
+                producer.flush(2.0)
+                reader.read(0.05)
+            end(client, producer, number, commit=client.chance.random() < 0.8)
+            time.sleep(client.pause_s)
+    finally:
+        reader.close()
+
+
+def end(client: Client, producer: Producer, number: int, *, commit: bool) -> Transaction:
+    """An end that was tried and not confirmed leaves the outcome unknown. Raises KafkaException then."""
+    transaction = client.ledger.history.transactions[number]
+    client.beat()
+    try:
+        if commit:
+            transaction.asked_at = time.monotonic()
+            producer.commit_transaction(CALL_S)
+            transaction.outcome = Outcome.DONE
+            return transaction
+    except KafkaException as error:
+        if not error.args[0].txn_requires_abort():
+            raise
+    abort(client, producer, number)
+    return transaction
+
+
+def abort(client: Client, producer: Producer, number: int) -> None:
+    client.beat()
+    producer.abort_transaction(CALL_S)
+    client.ledger.history.transactions[number].outcome = Outcome.FAILED
