@@ -94,8 +94,8 @@ class Replicating:
         return self._metadata.broker_epoch
 
     async def _connect(self, leader: Leader) -> Connection:
-        """On our own inter-broker listener, as Kafka's `makeFollowers`: the controller's order names the leader
-        as the controller reaches it, and listeners of different sites may lead over different networks."""
+        """On our own inter-broker listener, as Kafka's `makeFollowers`: the controller's order names the
+        leader as the controller reaches it, and listeners of two sites may lead over different networks."""
         security = self._metadata.peer_security
         seen = self._metadata.endpoint(leader.broker_id, self._config.inter_broker_listener) or leader
         return await Connection.open(
