@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import kafka_tool
+from tests.support.apache_kafka import kafka_script, kafka_tool
 from tests.support.broker import Cluster
 from tests.support.moves import KILOBYTE, RATES, THROTTLED, fastest, reassign, throttle, throttle_keys
 from tests.support.three_brokers import (
@@ -81,6 +81,7 @@ def plan(tmp_path: Path, **replicas: Sequence[int]) -> str:
 @slow
 @pytest.mark.interop
 def test_kafka_reassign_partitions_with_a_throttle_verify_and_cancel(cluster: Make, tmp_path: Path) -> None:
+    kafka_script()
     made = three_brokers(cluster(0))
     create(made, "t", (1,))
     produce(made, "t", [KILOBYTE] * 8000)
@@ -114,6 +115,7 @@ def test_kafka_reassign_partitions_with_a_throttle_verify_and_cancel(cluster: Ma
 @slow
 @pytest.mark.interop
 def test_kafka_leader_election_preferred_and_unclean(cluster: Make) -> None:
+    kafka_script()
     made = three_brokers(cluster(0))
     create(made, "t", (1, 2, 3))
     where = ("--bootstrap-server", made.bootstrap)
