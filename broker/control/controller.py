@@ -356,6 +356,7 @@ class Controller:
         if future.cancelled() or self.core is None or self._reign != reign:
             return
         codes = codes_by_partition(order.request, future.result())
+        self.core.heard(order.broker_id, codes)
         if any(codes.values()) or (codes and self.core.offline.on(order.broker_id)):
             self._answers.append(_Answer(order.broker_id, order.request.broker_epoch, codes))
             self._wake.set()

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.control.elections import Election, LogEnds, elected, to_move_home
+from broker.control.last_replica import KilledTogether
 from broker.control.leader_choice import first_state, handed_over, next_state
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
@@ -62,6 +63,7 @@ class ControllerCore:
         """Partitions whose state cannot be read: they are left alone, and so are their files."""
         self._unclean = unclean
         self._guarded = guarded
+        self._together = KilledTogether()
         self._orders = PendingOrders()
 
     # -- events
@@ -189,6 +191,14 @@ class ControllerCore:
         self._orders.changed(partition for partition in news if partition in self.states)
         return self._decide(news)
 
+    def heard(self, broker_id: int, codes: Mapping[TopicPartition, int]) -> None:
+        """A broker has answered LeaderAndIsr: it was there, and leads what it was told to lead."""
+        self._together.heard(
+            partition
+            for partition in codes
+            if partition in self.states and self.states[partition].state.leader == broker_id
+        )
+
     def leave(self, broker_id: int) -> list[StateWrite]:
         """A broker is about to stop: others take over what they can."""
         self.leaving.add(broker_id)
@@ -250,6 +260,8 @@ class ControllerCore:
     def written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
         """A state is in ZooKeeper, by us or found there."""
         if self._exists(partition):
+            known = self.states.get(partition)
+            self._together.written(partition, None if known is None else known.state, state)
             self.states[partition] = StoredState(state, version)
             self.unread.discard(partition)
             self._orders.changed((partition,))
@@ -291,6 +303,7 @@ class ControllerCore:
         """A leader's own proposal is in ZooKeeper: it gets an answer, everybody else hears by metadata."""
         if self._exists(partition):
             self.states[partition] = StoredState(state, version)
+            self._together.heard((partition,))
             self._orders.isr_changed(partition)
 
     def reconsider(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
@@ -349,6 +362,7 @@ class ControllerCore:
                     unclean=self._unclean(partition.topic),
                     moved=partition in moved,
                     ends=ends,
+                    together=partition in self._together,
                 )
             if state is not None:
                 writes.append(StateWrite(partition, state, None if stored is None else stored.version))

@@ -39,21 +39,54 @@ def suspects(
     living: Collection[int],
     restarted: Collection[int],
     ends: Ends,
+    *,
+    together: bool = False,
 ) -> tuple[int, ...]:
     """Members of the ISR that came back in doubt. A sole replica never is: nothing else could be elected.
 
     Several members that were killed together are trusted, for each wrote what was acknowledged; one by itself
-    is not. After a loss of the machine none is.
+    is not. After a loss of the machine none is. `together` says that the last one was never heard of after
+    the others had gone (`KilledTogether`).
     """
     if len(replicas) < 2:
         return ()
-    doubtful = {PreviousEnd.LOST} if len(state.isr) > 1 else {PreviousEnd.LOST, PreviousEnd.KILLED}
+    several = len(state.isr) > 1 or together
+    doubtful = {PreviousEnd.LOST} if several else {PreviousEnd.LOST, PreviousEnd.KILLED}
     came_back = [each for each in state.isr if each in living and (state.leader < 0 or each in restarted)]
     return tuple(
         each
         for each in state.isr
         if each in replicas and (each in state.suspects or (each in came_back and ends.get(each) in doubtful))
     )
+
+
+class KilledTogether:
+    """Partitions whose sole in-sync replica has not answered since the others went: it never led alone.
+
+    When a whole cluster is killed at once, its brokers are missed one after the other, as their sessions end
+    or they come back; the last to be missed was as dead as the others. One reign's memory: the next one
+    doubts.
+    """
+
+    def __init__(self) -> None:
+        self._partitions: set[TopicPartition] = set()
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._partitions
+
+    def written(
+        self, partition: TopicPartition, before: PartitionState | None, state: PartitionState
+    ) -> None:
+        """The controller has changed a state, because brokers went or came."""
+        if len(state.isr) > 1 or before is None:
+            self._partitions.discard(partition)
+        elif len(before.isr) > 1:
+            self._partitions.add(partition)
+
+    def heard(self, partitions: Iterable[TopicPartition]) -> None:
+        """A broker has answered for them, or proposed something."""
+        if self._partitions:
+            self._partitions.difference_update(partitions)
 
 
 def warning(waiting: Iterable[tuple[TopicPartition, PartitionState]]) -> str:

@@ -37,6 +37,7 @@ def next_state(
     unclean: bool = False,
     moved: bool = False,
     ends: Ends | None = None,
+    together: bool = False,
 ) -> PartitionState | None:
     """What the state must become with these brokers alive; None when it may stay.
 
@@ -48,7 +49,7 @@ def next_state(
     steady = [replica for replica in here if replica not in restarted] if restarted else here
     if state.leader in steady:
         return _without_the_others(state, steady, controller_epoch, always=moved)
-    doubtful = () if ends is None else suspects(state, replicas, living, restarted, ends)
+    doubtful = () if ends is None else suspects(state, replicas, living, restarted, ends, together=together)
     trusted = [replica for replica in steady if replica not in doubtful]
     leader = _elect(state, replicas, trusted)
     if leader is None:

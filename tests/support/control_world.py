@@ -43,6 +43,8 @@ class World:
         self.topics: dict[str, TopicNode] = {}
         self.told: dict[int, FakeBroker] = {number: FakeBroker() for number in brokers}
         self.sent: list[tuple[int, str]] = []
+        self.silent: set[int] = set()
+        """Brokers that are registered still, and dead: they answer nothing."""
         self._unclean = unclean
         self.core = self.elect(brokers, epoch)
 
@@ -144,7 +146,9 @@ class World:
                         key = TopicPartition(topic.topic_name, item.partition_index)
                         broker.hosted[key] = (item.leader, item.leader_epoch)
                         codes[key] = ErrorCode.KAFKA_STORAGE_ERROR if key in broker.failed else 0
-                answers.append((number, received.broker_epoch, codes))
+                if number not in self.silent:
+                    self.core.heard(number, codes)
+                    answers.append((number, received.broker_epoch, codes))
             elif isinstance(received, StopReplicaRequest):
                 for stopped in received.topic_states:
                     for stop in stopped.partition_states:

@@ -92,6 +92,38 @@ def test_a_trusted_member_takes_over_and_the_others_have_to_catch_up():
     assert world.state("t", 0)[:1] + world.state("t", 0)[2:] == (2, (2,), 1, ())
 
 
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_a_whole_cluster_that_was_killed_at_once_helps_itself(first):
+    """Whoever is back first is the controller, and takes the others' last registrations for life."""
+    world = alone(1, 2, 3)
+    world.silent = {1, 2, 3} - {first}
+    world.zxids = {T0: 5}
+    world.elect({**THREE, first: back(first, KILLED, 6)}, 2)
+    others = sorted(world.silent)
+    known = dict(world.core.brokers)
+    for number in others:
+        world.silent.discard(number)
+        known[number] = back(number, KILLED, 6 + number)
+        world.brokers_are(dict(known))
+    assert world.state("t", 0).leader in (1, 2, 3)
+    assert world.state("t", 0).suspects == ()
+
+
+def test_one_that_led_alone_before_it_was_killed_is_in_doubt():
+    world = alone(1, 2, 3)
+    world.brokers_are(without(2, 3))  # broker 1 answers: from now on it may write alone
+    world.brokers_are({})
+    world.brokers_are({1: back(1, KILLED)})
+    assert world.state("t", 0).suspects == (1,)
+    world = alone(1, 2, 3)
+    world.silent = {1}
+    world.brokers_are(without(2, 3))
+    world.brokers_are({})
+    world.silent = set()
+    world.brokers_are({1: back(1, KILLED)})
+    assert world.state("t", 0).leader == 1, "it was dead before the others were missed"
+
+
 def test_the_longest_log_is_elected_where_the_ends_are_known():
     world = alone(1)
     world.brokers_are(without(1))
