@@ -102,6 +102,7 @@ class Runtime:
             Reached(broker_name(cluster, broker.id), broker_site(spec, broker), is_broker=True)
             for broker in spec.brokers
         ]
+        brokers.sort(key=lambda broker: broker.site != site)  # its own site's first
         return self._addresses(topology, brokers, site)
 
     def zookeeper_connect(self, topology: Topology, cluster: str, site: str | None = None) -> str:
@@ -168,7 +169,7 @@ def _keep_or_choose(port: int | None, taken: set[int]) -> int:
     if port is not None and port not in taken and _is_free(port):
         return port
     while True:
-        chosen = _free_port()
+        chosen = free_port()
         if chosen not in taken:
             return chosen
 
@@ -183,7 +184,7 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that the kernel does not hand out by itself.
 
     One of the kernel's own (bind to 0) may be taken by an outgoing connection before our process binds

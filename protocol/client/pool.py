@@ -10,7 +10,7 @@ import time
 from typing import Final
 
 from protocol.client.connection import Connection
-from protocol.client.errors import ConnectError
+from protocol.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from protocol.client.security import ClientSecurity
 
 _FIRST_PAUSE_S: Final = 0.05
@@ -78,13 +78,15 @@ class ConnectionPool:
                 timeout_s=self._timeout_s,
                 connect_timeout_s=self._connect_timeout_s,
             )
-        except ConnectError as error:
+        except (ConnectError, ConnectionLostError, RequestTimeoutError) as failure:
+            # A peer that takes connections and drops them (a proxy, a dead tunnel) is as good as none.
+            error = failure if isinstance(failure, ConnectError) else ConnectError(str(failure))
             pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures.count, 10))
             failures.count += 1
             failures.until = time.monotonic() + pause
             failures.error = error
             self._failures[address] = failures
-            raise
+            raise error from failure
         self._failures.pop(address, None)
         await self._retire(self._open.get((address, lane)))
         self._open[address, lane] = connection

@@ -59,6 +59,20 @@ async def test_any_address_that_answers_will_do(cluster):
             pass
 
 
+async def test_an_address_that_takes_connections_and_drops_them_is_passed_over(cluster):
+    """As a proxy does whose target is gone."""
+
+    async def hang_up(peer):
+        peer.writer.transport.abort()
+
+    async with FakeBroker(hang_up) as proxy:
+        async with ClusterClient(f"{proxy.address},{cluster.brokers[2].address}", retry=NO_RETRIES) as client:
+            assert client.cluster_id == "fake"
+        with pytest.raises(ConnectError, match=f"no broker can be reached: {proxy.address}"):
+            async with ClusterClient(proxy.address, retry=NO_RETRIES):
+                pass
+
+
 async def test_a_cluster_that_is_still_starting_is_waited_for(cluster):
     await cluster.brokers[1].stop()
     address = cluster.brokers[1].address
