@@ -219,6 +219,7 @@ class _Process:
             controller=plane.controller,
         )
         self._logs = logs
+        plane.keep_lease(broker.replicas.lease)
         logs.on_failure(plane.log_dir_events.failed)
         await broker.credentials.start()
         broker.metrics.gauge(

@@ -44,13 +44,28 @@ def open_client(hosts: str, session_timeout_ms: int, session: tuple[int, bytes] 
     quiet = logging.getLogger("isthmus.broker.kazoo")
     quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
     forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
-    return KazooClient(
+    client = KazooClient(
         hosts=",".join(host.strip() for host in hosts.split(",")),
         timeout=session_timeout_ms / 1000,
         client_id=session,
         connection_retry=forever,
         logger=quiet,
     )
+    client.negotiated_ms = session_timeout_ms
+    _keep_negotiated_timeout(client)
+    return client
+
+
+def _keep_negotiated_timeout(client: Any) -> None:
+    """The server may grant a shorter session than was asked for; kazoo goes by it and does not say so."""
+    connect = client._connection._connect
+
+    def keep(*arguments: Any) -> Any:
+        read_ms, connect_ms = connect(*arguments)
+        client.negotiated_ms = read_ms * 3 / 2  # kazoo waits two thirds of it for an answer
+        return read_ms, connect_ms
+
+    client._connection._connect = keep
 
 
 @dataclass(frozen=True)

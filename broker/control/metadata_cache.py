@@ -82,6 +82,8 @@ class MetadataCache:
         self.broker_id = broker_id
         self.peer_security = peer_security
         self.broker_epoch = -1
+        self.told_epoch = -1
+        """Registration of this broker that the controller knew when it last spoke."""
         self.controller_id = -1
         self.controller_epoch = -1
         self.brokers: dict[int, BrokerInfo] = {}
@@ -146,6 +148,7 @@ class MetadataCache:
         """
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
+        self.told_epoch = max(self.told_epoch, request.broker_epoch)
         before = self.brokers
         self.brokers = {
             broker.id: BrokerInfo(

@@ -25,9 +25,11 @@ from broker.control.nodes import BrokerNode, ProducerIdBlock
 from broker.control.producer_id_blocks import claim_block
 from broker.control.registration import AlreadyRegistered, Registration
 from broker.control.session_file import Session, SessionFile
+from broker.control.session_lease import SessionLease
 from broker.control.topic_admin import TopicAdmin
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import SessionEvent, SessionExpired
+from broker.replication.lease import Lease
 from protocol.client import ClientSecurity, Connection
 from protocol.client.security import PLAINTEXT
 from protocol.errors import ProtocolError
@@ -76,6 +78,7 @@ class ControlPlane:
         self._clock = clock
         self._registration: Registration | None = None
         self._session_file: SessionFile | None = None
+        self._session_lease: SessionLease | None = None
         self.previous_end = PreviousEnd.CLEAN
         """Of this broker; set it before `join`."""
 
@@ -144,6 +147,11 @@ class ControlPlane:
         if event is SessionEvent.RENEWED and self._session_file is not None:
             session = Session(self.zookeeper.session_id, self.zookeeper.session_password)
             self._session_file.write(session)
+
+    def keep_lease(self, lease: Lease) -> None:
+        """Let leaders here lead as long as ZooKeeper hears from this broker; before `join`."""
+        self._session_lease = SessionLease(lease, self.zookeeper, self.metadata)
+        self._session_lease.start()
 
     async def claim_producer_ids(self) -> ProducerIdBlock:
         return await claim_block(self.zookeeper, self.config.broker_id)
@@ -247,6 +255,8 @@ class ControlPlane:
         except SessionExpired:
             pass  # nothing of ours is left in ZooKeeper
         finally:
+            if self._session_lease is not None:
+                await self._session_lease.close()
             await self.zookeeper.close()
             if self._session_file is not None:
                 self._session_file.remove()

@@ -107,6 +107,19 @@ class ZooKeeper:
         return b"" if identity is None else bytes(identity[1])
 
     @property
+    def session_timeout_s(self) -> float:
+        """As the ensemble has granted it, which may be less or more than was asked for."""
+        return float(self._client.negotiated_ms) / 1000
+
+    async def heard(self) -> bool:
+        """Whether the ensemble's leader has answered a question of this session."""
+        try:
+            await self._once("/", lambda: self._client.sync_async("/"))
+        except (*_LOST, SessionExpired):
+            return False
+        return True
+
+    @property
     def connected(self) -> bool:
         return self._connected.is_set()
 

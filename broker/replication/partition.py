@@ -22,6 +22,7 @@ from protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from broker.log import AppendResult, Log
+    from broker.replication.lease import Lease
 
 NO_LEADER = -1
 # Called with the number of bytes that became readable; 0 says that leadership changed: look again.
@@ -47,7 +48,7 @@ class Partition:
     __slots__ = (
         "_alone", "_at_rest", "_deletions", "_end_watchers", "_unacknowledged", "_watchers", "flushing",
         "in_sync",
-        "index", "leader", "leader_epoch", "local_id", "log", "proposer", "replicas",
+        "index", "leader", "leader_epoch", "lease", "local_id", "log", "proposer", "replicas",
         "topic", "topic_id",
     )  # fmt: skip
 
@@ -62,6 +63,8 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.in_sync = InSyncReplicas(local_id)
         self.proposer: Proposer | None = None
+        self.lease: Lease | None = None
+        """For how long the controller's word is good here; None: for ever."""
         self._alone = False  # this broker is the whole ISR, and nobody is about to join
         self._watchers: dict[Watcher, None] = {}
         self._end_watchers: dict[Watcher, None] = {}
@@ -191,6 +194,11 @@ class Partition:
         if self.leader != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: leader is broker {self.leader}")
         log = self.log
+        if self._outdated():
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self}: ZooKeeper has not heard from this broker, another one may lead by now",
+            )
         if all_replicas and len(self.in_sync.members) < log.config.min_insync_replicas:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -218,6 +226,8 @@ class Partition:
         ):
             return None
         alone = self._alone
+        if self._outdated():
+            return None
         placed = self.log.append_ordinary(batch, self.leader_epoch, now_ms, sole=alone)
         if placed is None:
             return None
@@ -227,6 +237,12 @@ class Partition:
         elif self._end_watchers or self._at_rest:
             self._wake_followers(len(batch))
         return placed
+
+    def _outdated(self) -> bool:
+        """Whether another broker may have been elected without this one knowing."""
+        if self._alone and not self.log.config.unclean_leader_election_enable:
+            return False
+        return self.lease is not None and self.lease.over
 
     def flushed(self) -> None:
         """The log was forced to disk: what waited for that is readable."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from broker.log.errors import LogError, StorageFailed
+from broker.replication.lease import Lease
 from broker.replication.partition import Partition, Proposer
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr_request import (
@@ -81,6 +82,8 @@ class ReplicaManager:
         self.controller_epoch = 0
         self.state_change = asyncio.Lock()
         """Held while an order is carried out that gives others their turn in between."""
+        self.lease = Lease(clock.monotonic)
+        """Of all that is led here."""
         self._logs = logs
         self._clock = clock
         self._topic_config = topic_config
@@ -276,6 +279,7 @@ class ReplicaManager:
         if partition is None:
             partition = Partition(topic, topic_id, state.partition_index, self.broker_id, log)
             partition.proposer = self.proposer
+            partition.lease = self.lease
             self._partitions[key] = partition
         partition.topic_id = topic_id
         if topic_id != ZERO_UUID:
