@@ -62,7 +62,7 @@ def _sends(history: History, found: Findings) -> None:
         if send.outcome is not Outcome.DONE:
             continue
         where = f"{send.value} ({send.place}, acknowledged at {send.offset})"
-        if send.value not in held.get(send.place, ()):
+        if send.place in held and send.value not in held[send.place]:
             is_beyond = send.offset > ends.get(send.place, -1)
             found["unseen" if is_beyond else "lost"].append(where)
         if send.offset < 0 or not send.is_idempotent:

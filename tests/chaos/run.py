@@ -9,22 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.checker import Findings, check
-from tests.chaos.clients import INPUT, OUTPUT, PARTITIONS
-from tests.chaos.history import Place
+from tests.chaos.clients import PARTITIONS
+from tests.chaos.ending import TOPICS, Ending, wait_whole
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.person import Person
-from tests.chaos.reading import read_all
-from tests.chaos.replicas import differences
 from tests.chaos.schedule import LANES
 from tests.chaos.workload import Workload
 from tests.chaos.world import World
 from tests.support.waiting import wait_until
 
-TOPICS = (INPUT, OUTPUT)
 REPLICAS = "replica_difference"
 """The anomaly that clients do not see: replicas of one partition that hold other bytes."""
 _WHOLE_S = 120.0
@@ -92,20 +88,15 @@ def run(
         nemesis = Nemesis(world, person, seed, kinds=kinds, lanes=lanes)
         nemesis.run(seconds)
         timed("faults are over")
-        failures = list(nemesis.failures)
-        differing: list[str] = []
-        try:
-            _finish(world, workload, person)
-            places = [Place(topic, each) for topic in TOPICS for each in range(PARTITIONS)]
-            differing = differences(world.logs, places)
-        except (AssertionError, KafkaException) as error:
-            failures.append(f"after the faults: {error}")
+        # A cluster without its rules need not heal.
+        ending = Ending(world, workload, person, bound_s=_WHOLE_S if broken is None else _WHOLE_S / 4)
+        ending.run()
         timed("all is read")
     if keep_history is not None:
         with keep_history.open("wb") as file:
             pickle.dump(workload.history, file)
     history = workload.history
-    findings = {**check(history), REPLICAS: differing} if history.log else {}
+    findings = {**check(history), REPLICAS: ending.differing}
     return Report(
         seed=seed,
         minutes=round(seconds / 60, 2),
@@ -116,35 +107,11 @@ def run(
         unclean_elections=person.words,
         faults=dict(sorted(nemesis.faults.items())),
         anomalies={name: len(instances) for name, instances in findings.items()},
-        failures=failures + workload.failures,
+        failures=nemesis.failures + ending.failures + workload.failures,
         ended=world.ended,
         stuck=workload.stuck,
         examples={name: instances[:10] for name, instances in findings.items() if instances},
     )
-
-
-def _finish(world: World, workload: Workload, person: Person) -> None:
-    """Everything is whole again, and the log is read. Raises AssertionError when it does not come to that."""
-    world.heal()
-    person.help()
-    wait_whole(world.bootstrap)
-    before = workload.acknowledged
-    try:
-        wait_until(lambda: workload.acknowledged > before, "acknowledgements after healing", bound_s=_WHOLE_S)
-    finally:
-        workload.stop()
-    wait_until(lambda: _stable(world.bootstrap), "no transaction is open any more", bound_s=_WHOLE_S)
-    history = workload.history
-    for committed_only in (False, True):
-        found = {
-            place: records
-            for topic in TOPICS
-            for place, records in read_all(world.bootstrap, topic, committed_only=committed_only).items()
-        }
-        if committed_only:
-            history.committed = found
-        else:
-            history.log = found
 
 
 def _create(bootstrap: str) -> None:
@@ -152,44 +119,4 @@ def _create(bootstrap: str) -> None:
     new = [NewTopic(topic, PARTITIONS, 3) for topic in TOPICS]
     for future in client.create_topics(new).values():
         future.result(60)
-    wait_whole(bootstrap)
-
-
-def wait_whole(bootstrap: str) -> None:
-    """Every replica of the topics is in sync. Raises AssertionError."""
-    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5000})
-    seen: dict[str, object] = {}
-
-    def whole() -> bool:
-        with contextlib.suppress(KafkaException):
-            for topic in TOPICS:
-                known = client.list_topics(topic, timeout=10).topics[topic].partitions
-                seen[topic] = {each: (known[each].leader, sorted(known[each].isrs)) for each in known}
-                if len(known) != PARTITIONS or any(len(each.isrs) != 3 for each in known.values()):
-                    return False
-            return True
-        return False
-
-    try:
-        wait_until(whole, "every replica in sync", bound_s=_WHOLE_S)
-    except AssertionError as error:
-        raise AssertionError(f"{error}; leaders and in-sync replicas: {seen}") from None
-
-
-def _stable(bootstrap: str) -> bool:
-    """Transactions of producers that are gone end by their timeout; then all up to the end is readable."""
-    try:
-        ends = [_read_ends(bootstrap, committed=each) for each in (False, True)]
-    except KafkaException:  # a leader has just changed
-        return False
-    return ends[0] == ends[1]
-
-
-def _read_ends(bootstrap: str, *, committed: bool) -> list[int]:
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    asked = {
-        TopicPartition(topic, each): OffsetSpec.latest() for topic in TOPICS for each in range(PARTITIONS)
-    }
-    answers = client.list_offsets(asked, isolation_level=level)
-    return [future.result(30).offset for future in answers.values()]
+    wait_whole(bootstrap, _WHOLE_S)

@@ -2,7 +2,7 @@
 
 They come as ordinary kinds of faults (a sound cluster survives them), and they show what rules are for:
 without the check of `min.insync.replicas` `lose_tail` loses what was acknowledged, without the fence of
-epochs `late_orders` does.
+epochs `late_orders` does. What does not come in time is not waited for: the story goes on without it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,50 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata
+
+from tests.chaos.clients import INPUT
 from tests.chaos.faults import HELD, Kind, others, victim
 from tests.chaos.schedule import Step
-from tests.chaos.world import NUMBERS, SESSION_S, World
+from tests.chaos.world import NUMBERS, World
 
-_SETTLED_S = SESSION_S + 2.0
-"""After this long a session that was lost has expired, and others lead."""
+_BOUND_S = 30.0
+_A_WHILE_S = 2.0
+"""For clients to write something."""
+
+
+def _wait(world: World, asked: int, wanted: Callable[[ClusterMetadata], bool]) -> None:
+    """Until this broker says what is wanted of the cluster, or for long enough."""
+    address = f"127.0.0.1:{world.network.ports[f'b{asked}']}"
+    end = time.monotonic() + _BOUND_S
+    while time.monotonic() < end:
+        # A new client each time: it asks this broker before it knows of any other one.
+        client = AdminClient({"bootstrap.servers": address, "log_level": 0, "socket.timeout.ms": 2000})
+        with contextlib.suppress(KafkaException):
+            if wanted(client.list_topics(INPUT, timeout=3)):
+                return
+        time.sleep(0.3)
+    world.say(f"broker {asked} does not say what was waited for")
+
+
+def _partitions(known: ClusterMetadata) -> list[PartitionMetadata]:
+    return list(known.topics[INPUT].partitions.values())
+
+
+def _is_gone(number: int) -> Callable[[ClusterMetadata], bool]:
+    """It leads nothing and is in no ISR."""
+    return lambda known: all(each.leader != number and number not in each.isrs for each in _partitions(known))
+
+
+def _is_led_and_held_by(brokers: set[int]) -> Callable[[ClusterMetadata], bool]:
+    return lambda known: all(
+        each.leader in brokers and brokers <= set(each.isrs) for each in _partitions(known)
+    )
 
 
 @contextmanager
@@ -30,12 +64,11 @@ def lose_tail(world: World, step: Step) -> Iterator[None]:
         world.say(f"broker {number} remains alone, and loses what it writes then")
         for each in others(number):
             world.kill_broker(each)
-        time.sleep(_SETTLED_S)
-        log = world.logs[number]
-        kept = _sizes(log)
-        time.sleep(2.0)
+        _wait(world, number, lambda known: all(each.isrs == [number] for each in _partitions(known)))
+        kept = _sizes(world.logs[number])
+        time.sleep(_A_WHILE_S)
         world.kill_broker(number)
-        _cut_back(log, kept)
+        _cut_back(world.logs[number], kept)
         for each in NUMBERS:
             world.launch_broker(each)
         yield
@@ -71,13 +104,14 @@ def late_orders(world: World, step: Step) -> Iterator[None]:
         world.say(f"orders of controller {controller} to broker {receiver} come late")
         with world.network.disturbed([(c, a, "there")], HELD):
             world.kill_broker(dead)
-            time.sleep(_SETTLED_S)
+            _wait(world, controller, _is_gone(dead))
             cut_off.enter_context(world.network.disturbed(away, HELD))
             world.launch_broker(dead)
-            time.sleep(_SETTLED_S + 4.0)
-        time.sleep(3.0)
+            _wait(world, receiver, _is_led_and_held_by({receiver, dead}))
+            time.sleep(_A_WHILE_S)
+        time.sleep(_A_WHILE_S)
         world.kill_broker(dead)
-        time.sleep(_SETTLED_S)
+        _wait(world, receiver, _is_gone(dead))
         world.launch_broker(dead)
         yield
 
