@@ -143,7 +143,7 @@ class ControllerCore:
                 moved |= self._moved(name, known, node)
             self.topics[name] = node
         for partition, stored in states.items():
-            self.written(partition, *stored)
+            self.found(partition, *stored)
         partitions = [partition for name in changed for partition in self._partitions_of(name)]
         return self._decide(partitions, moved=moved)
 
@@ -258,13 +258,29 @@ class ControllerCore:
         ]
 
     def written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
-        """A state is in ZooKeeper, by us or found there."""
+        """We have put a state into ZooKeeper. In the same term its leader alone has to act on it."""
+        known = self._keep(partition, state, version)
+        if known is not None and known[:2] == state[:2]:
+            self._orders.isr_cut(partition)
+        elif self._exists(partition):
+            self._orders.changed((partition,))
+
+    def found(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
+        """A state was found in ZooKeeper that was not known: nobody may have been told of it."""
+        self._keep(partition, state, version)
         if self._exists(partition):
-            known = self.states.get(partition)
-            self._together.written(partition, None if known is None else known.state, state)
-            self.states[partition] = StoredState(state, version)
             self.unread.discard(partition)
             self._orders.changed((partition,))
+
+    def _keep(self, partition: TopicPartition, state: PartitionState, version: int) -> PartitionState | None:
+        """Returns what was known of it before."""
+        if not self._exists(partition):
+            return None
+        known = self.states.get(partition)
+        before = None if known is None else known.state
+        self._together.written(partition, before, state)
+        self.states[partition] = StoredState(state, version)
+        return before
 
     def propose_isr(
         self, leader: int, partition: TopicPartition, proposal: IsrProposal

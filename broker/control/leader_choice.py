@@ -96,7 +96,11 @@ def _elect(state: PartitionState, replicas: Sequence[int], living: Collection[in
 def _without_the_others(
     state: PartitionState, kept: Collection[int], controller_epoch: int, *, always: bool
 ) -> PartitionState | None:
+    """The leader goes on, in the same term unless `always`: who is out of the ISR comes back by the leader's
+    proposal, in which the controller looks at its broker epoch (KIP-903), so no new term has to fence it.
+    (Kafka: KRaft's `PartitionChangeBuilder` since 3.6; its controller with ZooKeeper began a new term.)
+    """
     isr = tuple(member for member in state.isr if member in kept)
     if isr == state.isr and not always:
         return None
-    return PartitionState(state.leader, state.leader_epoch + 1, isr, controller_epoch)
+    return PartitionState(state.leader, state.leader_epoch + always, isr, controller_epoch)

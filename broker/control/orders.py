@@ -92,13 +92,20 @@ class PartitionStates:
         self._made: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
 
     def by_broker(
-        self, partitions: Iterable[TopicPartition], receivers: Collection[int]
+        self,
+        partitions: Iterable[TopicPartition],
+        receivers: Collection[int],
+        for_leaders: Collection[TopicPartition] = (),
     ) -> dict[int, ByTopic]:
-        """What each receiver that has replicas must be told. All partitions must have a state."""
+        """What each receiver that has replicas must be told. All partitions must have a state.
+
+        Of partitions in `for_leaders` the leader alone is told.
+        """
         found: dict[int, ByTopic] = {}
         for partition in partitions:
             replicas = self._topics[partition.topic].assignment[partition.partition]
-            for number in replicas:
+            told = (self._states[partition].state.leader,) if partition in for_leaders else replicas
+            for number in told:
                 if number in receivers:
                     state = self._made.get(partition) or self._make(partition, replicas)
                     by_topic = found.setdefault(number, {})

@@ -48,6 +48,7 @@ class PendingOrders:
         self.brokers_changed = False
         self._changed: set[TopicPartition] = set()
         self._isr_changed: set[TopicPartition] = set()
+        self._isr_cut: set[TopicPartition] = set()
         self._deleted: dict[str, TopicNode] = {}
         self._vanished: dict[str, TopicNode] = {}
         self._leaving_replicas: dict[int, list[TopicPartition]] = defaultdict(list)
@@ -58,6 +59,10 @@ class PendingOrders:
     def isr_changed(self, partition: TopicPartition) -> None:
         """By its leader: everybody else hears of it by metadata alone."""
         self._isr_changed.add(partition)
+
+    def isr_cut(self, partition: TopicPartition) -> None:
+        """By the controller, in the same term: its leader has to know, the others' work goes on."""
+        self._isr_cut.add(partition)
 
     def replica_leaves(self, broker_id: int, partition: TopicPartition) -> None:
         self._leaving_replicas[broker_id].append(partition)
@@ -74,8 +79,8 @@ class PendingOrders:
 
     def forget(self, name: str, node: TopicNode) -> None:
         gone = [TopicPartition(name, index) for index in node.assignment]
-        self._changed.difference_update(gone)
-        self._isr_changed.difference_update(gone)
+        for each in (self._changed, self._isr_changed, self._isr_cut):
+            each.difference_update(gone)
 
     def take(self, sender: Sender, known: Known) -> list[Order]:
         """Messages that follow from everything since the last call, in the order in which to send them."""
@@ -91,6 +96,7 @@ class PendingOrders:
         self.brokers_changed = False
         self._changed.clear()
         self._isr_changed.clear()
+        self._isr_cut.clear()
         self._deleted.clear()
         self._vanished.clear()
         self._leaving_replicas.clear()
@@ -99,10 +105,11 @@ class PendingOrders:
     def _leadership(self, sender: Sender, known: Known) -> Iterator[Order]:
         states = orders.PartitionStates(known.topics, known.states)
         news = {number for number in known.brokers if number not in self.started}
-        if self._changed and news:
-            yield from _to_each(
-                sender, known, orders.INCREMENTAL, states.by_broker(sorted(self._changed), news)
-            )
+        if news and (self._changed or self._isr_cut):
+            changed = sorted(self._changed | self._isr_cut)
+            for_leaders = self._isr_cut - self._changed
+            by_broker = states.by_broker(changed, news, for_leaders)
+            yield from _to_each(sender, known, orders.INCREMENTAL, by_broker)
         asked = self.asked & news
         if asked:
             rest = [each for each in known.told() if each not in self._changed]
@@ -127,7 +134,7 @@ class PendingOrders:
                 yield Order(number, orders.stop_replicas(sender, broker, partitions, delete=True))
 
     def _metadata(self, sender: Sender, known: Known) -> Iterator[Order]:
-        news = self._changed | self._isr_changed
+        news = self._changed | self._isr_changed | self._isr_cut
         gone = {**self._deleted, **self._vanished}
         if not (news or self.started or gone or self.brokers_changed):
             return

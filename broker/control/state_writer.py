@@ -68,7 +68,7 @@ class StateWriter:
         """Take what is stored."""
         read = await self._store.states(partitions)
         for partition, stored in read.states.items():
-            self._core.written(partition, *stored)
+            self._core.found(partition, *stored)
         if read.unreadable:
             await self._not_readable(read.unreadable)
         return read

@@ -14,13 +14,16 @@ UNDEFINED_OFFSET: Final = -1
 
 
 class LeaderEpochs:
-    __slots__ = ("_epochs", "_path", "_starts", "_stored", "latest")
+    __slots__ = ("_begun", "_epochs", "_path", "_starts", "_stored", "latest")
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED_EPOCH
+        """Of the last record, as far as is known."""
+        self._begun = UNDEFINED_EPOCH
+        """A leader's term that has no record yet."""
         self._stored: list[tuple[int, int]] | None = None
         """What the file holds, where `trim` has left it behind; None: the same as is known here."""
 
@@ -31,6 +34,12 @@ class LeaderEpochs:
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
+
+    def begin(self, epoch: int) -> None:
+        """A leader's term begins at the log's end. Its entry and the file come with its first record: after
+        the loss of a broker thousands of terms begin at once, and most of their partitions are idle.
+        """
+        self._begun = epoch
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """The epoch writes from `start_offset` on. On OSError nothing has changed."""
@@ -61,6 +70,8 @@ class LeaderEpochs:
         (-1, -1) when that is not known.
         """
         epochs = self._epochs
+        if epoch == self._begun != UNDEFINED_EPOCH:
+            return epoch, log_end
         if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == epochs[-1]:

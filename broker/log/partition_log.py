@@ -131,11 +131,8 @@ class Log(OrdinaryAppend):
     # --- appending
 
     def assign_epoch(self, epoch: int) -> None:
-        """A leader's term begins at the log end. A disk that fails shows at the next append."""
-        try:
-            self.epochs.assign(epoch, self._end)
-        except OSError as error:
-            self._refusal(error)
+        """A leader's term begins at the log end."""
+        self.epochs.begin(epoch)
 
     def append(
         self, batches: Buffer, leader_epoch: int, origin: Origin = Origin.CLIENT, *, flush_later: bool = False

@@ -48,7 +48,7 @@ def test_a_partition_whose_state_cannot_be_read_is_not_made_anew() -> None:
     writes = core.start(THREE, {"t": node}, {T1: StoredState(PartitionState(2, 4, (2, 3), 1), 7)})
     assert writes == []
     assert full_orders(core) == {1: {"t": [-1]}, 2: {"t": [1, -1]}, 3: {"t": [1, -1]}}
-    core.written(T0, PartitionState(1, 9, (1, 2), 1), 12)  # mended
+    core.found(T0, PartitionState(1, 9, (1, 2), 1), 12)  # mended
     core.brokers_are({**THREE, 1: live(1, epoch=2)})
     assert full_orders(core) == {1: {"t": [0]}}
 
