@@ -38,7 +38,7 @@ class RoundTrips:
     def take(self, statistics: str) -> None:
         for broker in json.loads(statistics)["brokers"].values():
             window = broker["rtt"]
-            if broker["nodeid"] >= 0 and window["cnt"]:
+            if broker["nodeid"] >= 0 and window["p50"]:  # 0 also where it was beyond librdkafka's scale
                 self._p50.append(window["p50"] / 1000)
                 self._p99.append(window["p99"] / 1000)
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -66,50 +67,79 @@ def isthmus_brokers(directory: Path) -> Iterator[Side]:
 @contextlib.contextmanager
 def kafka_brokers(script: Path, directory: Path) -> Iterator[Side]:
     """`kafka.sh` starts single brokers; settings that come later in its file make them one cluster."""
+    cluster = _uuid()
+    address = f"127.0.0.1:{free_port()}"
+    common = (
+        "controller.listener.names=CONTROLLER",
+        f"controller.quorum.voters={_CONTROLLER}@{address}",
+        *_SETTINGS,
+    )
+    ports = [free_port() for _ in BROKERS]
+    nodes = [_Node(script, cluster, number, port) for number, port in zip(BROKERS, ports, strict=True)]
+    controller = _Node(script, cluster, _CONTROLLER, int(address.rpartition(":")[2]))
     with contextlib.ExitStack() as running:
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        controller = free_port()
-        voters = f"controller.quorum.voters={_CONTROLLER}@127.0.0.1:{controller}"
-        address = f"CONTROLLER://127.0.0.1:{controller}"
-        common = ("controller.listener.names=CONTROLLER", voters, *_SETTINGS)
-        own: tuple[str, ...] = (
-            *("process.roles=controller", f"node.id={_CONTROLLER}", f"listeners={address}"),
-            *(f"advertised.listeners={address}", *common),
-        )
-        running.enter_context(_kafka(script, directory, "controller", controller, cluster, own))
-        ports, pids = [], []
-        for number in BROKERS:
-            ports.append(free_port())
-            own = (
-                *("process.roles=broker", f"node.id={number}", *common),
-                f"listeners=PLAINTEXT://127.0.0.1:{ports[-1]}",
-            )
-            pids.append(
-                running.enter_context(_kafka(script, directory, f"{number}", ports[-1], cluster, own))
-            )
+        for node in (controller, *nodes):
+            running.callback(node.wipe)
+        controller.format(directory, *common)
+        controller.start(*common)
+        with ThreadPoolExecutor(len(nodes)) as threads:  # Java takes its time
+            pids = list(threads.map(lambda node: node.start(*common), nodes))
         yield Replicated(THEIRS, ports, pids)
 
 
-@contextlib.contextmanager
-def _kafka(
-    script: Path, directory: Path, name: str, port: int, cluster: str, settings: Sequence[str]
-) -> Iterator[int]:
-    """Pid of one Kafka process, whose directory belongs to the cluster before it starts."""
-    name = f"bench-replicated-{os.getpid()}-{name}"
-    home = Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop"))
-    properties = directory / f"{name}.properties"
-    properties.write_text("\n".join([*settings, f"log.dirs={home / 'run' / name / 'data'}"]) + "\n")
-    run = [str(script), "tool", "kafka.tools.StorageTool", "format", "-c", str(properties), "-t", cluster]
-    heap = {"INTEROP_BROKER_HEAP": "-Xms128m -Xmx256m"} if name.endswith("controller") else {}
-    try:
-        subprocess.run(run, check=True, capture_output=True, text=True)
+class _Node:
+    """One Kafka process, whose directory belongs to the cluster before it starts."""
+
+    def __init__(self, script: Path, cluster: str, number: int, port: int) -> None:
+        self._script = script
+        self._cluster = cluster
+        self._number = number
+        self._port = port
+        self._name = f"bench-replicated-{os.getpid()}-{number}"
+        home = Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop"))
+        self._data = home / "run" / self._name / "data"
+
+    def _own(self) -> tuple[str, ...]:
+        if self._number != _CONTROLLER:
+            return (
+                *("process.roles=broker", f"node.id={self._number}"),
+                f"listeners=PLAINTEXT://127.0.0.1:{self._port}",
+            )
+        address = f"CONTROLLER://127.0.0.1:{self._port}"
+        return (
+            *("process.roles=controller", f"node.id={self._number}", f"listeners={address}"),
+            f"advertised.listeners={address}",
+        )
+
+    def format(self, directory: Path, *settings: str) -> None:
+        """The controller's directory; a broker's needs one file, for which `start` needs no Java."""
+        properties = directory / f"{self._name}.properties"
+        properties.write_text("\n".join([*self._own(), *settings, f"log.dirs={self._data}"]) + "\n")
+        tool = ("kafka.tools.StorageTool", "format", "-c", str(properties), "-t", self._cluster)
+        subprocess.run([str(self._script), "tool", *tool], check=True, capture_output=True)
+
+    def start(self, *settings: str) -> int:
+        """Its pid."""
+        if self._number != _CONTROLLER:
+            self._data.mkdir(parents=True)
+            named = {"version": 1, "cluster.id": self._cluster, "node.id": self._number}
+            lines = [f"{name}={text}" for name, text in (named | {"directory.id": _uuid()}).items()]
+            (self._data / "meta.properties").write_text("\n".join(lines) + "\n")
+        heap = {"INTEROP_BROKER_HEAP": "-Xms128m -Xmx256m"} if self._number == _CONTROLLER else {}
         started = subprocess.run(
-            [str(script), "start", name, str(port), *settings],
-            env={**os.environ, "INTEROP_CONTROLLER_PORT": str(port), **heap},
+            [str(self._script), "start", self._name, str(self._port), *self._own(), *settings],
+            env={"INTEROP_WAIT_S": "240", **os.environ, "INTEROP_CONTROLLER_PORT": str(self._port), **heap},
             check=True,
             capture_output=True,
             text=True,
         )
-        yield int(started.stdout.split()[-1])
-    finally:
-        subprocess.run([str(script), "wipe", name], check=False, capture_output=True)
+        return int(started.stdout.split()[-1])
+
+    def wipe(self) -> None:
+        subprocess.run([str(self._script), "wipe", self._name], check=False, capture_output=True)
+
+
+def _uuid() -> str:
+    """As Kafka writes one; none that begins like an option."""
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return _uuid() if text.startswith("-") else text
