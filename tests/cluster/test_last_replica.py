@@ -24,6 +24,9 @@ from tests.support.three_brokers import (
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
+slow = pytest.mark.skipif(
+    os.environ.get("ISTHMUS_SLOW") != "1", reason="unit tests have the rule: ISTHMUS_SLOW=1"
+)
 Make = Callable[[int], Cluster]
 
 
@@ -77,7 +80,7 @@ def test_a_killed_last_replica_waits_for_a_word(cluster: Make) -> None:
     assert consume(made, "t", 150) == values
 
 
-@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a unit test has the rule: ISTHMUS_SLOW=1")
+@slow
 def test_a_setting_gives_kafkas_behaviour_also_while_brokers_run(cluster: Make) -> None:
     made = three_brokers(cluster(0))
     create(made, "t", (1, 2, 3))
@@ -90,6 +93,7 @@ def test_a_setting_gives_kafkas_behaviour_also_while_brokers_run(cluster: Make) 
     assert consume(made, "t", 150) == values
 
 
+@slow
 def test_a_cluster_that_is_killed_at_once_helps_itself_and_after_a_power_cut_who_kept_its_machine_leads(
     cluster: Make,
 ) -> None:

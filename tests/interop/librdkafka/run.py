@@ -7,7 +7,7 @@ Quick mode (-Q) is left out: many tests would pass without sending a request.
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 
 from tests.interop.librdkafka.build import LIBRDKAFKA_VERSION, test_folder
 from tests.interop.librdkafka.runner import Job, Runner
+from tests.interop.librdkafka.three import three_brokers
 from tests.interop.suite import Options, Result, main
 from tests.support.apache_kafka import kafka_libraries, kafka_script
 
@@ -50,15 +51,19 @@ _ENTRY = re.compile(r"_TEST\(\s*(\d{4}\w*)\s*,(.*?)(?=_TEST\(|\};)", re.S)
 OUT_OF_SCOPE = {
     "0092": "message format 1, which Kafka 4 does not have either",
     "0097": "TLS",
-    "0101": "three brokers in three racks",
     "0115": "ACLs",
     "0119": "ACLs",
     "0126": "SASL",
-    "0135": "SASL",
     "0139": "librdkafka's mock cluster, no broker",
     "0142": "SASL",
     "0150": "librdkafka's mock cluster, no broker",
 }
+THREE = (
+    "0101_fetch_from_follower", "0102_static_group_rebalance", "0103_transactions", "0107_topic_recreate",
+    "0135_sasl_credentials",
+)  # fmt: skip
+"""Tests that run, or run a second time, against three brokers in racks, called TEST:three."""
+ONLY_THREE = frozenset({"0101", "0135"})
 NEED_KAFKA = frozenset({"0052", "0077", "0098", "0109", "0113"})
 """Numbers that call Kafka's scripts or run its Java clients."""
 SHARE_GROUPS = range(155, 200)
@@ -76,8 +81,10 @@ def broker_tests(source: Path) -> dict[str, Job]:
         scenario = "noautocreate" if '"noautocreate"' in flags else "default"
         if name in PARTS:
             found |= {f"{name}:{part}": Job(number, scenario, part) for part in PARTS[name]}
-        else:
+        elif number not in ONLY_THREE:
             found[name] = Job(number, scenario)
+        if name in THREE:
+            found[f"{name}:three"] = Job(number, scenario, three=True, sasl=number == "0135")
         if name in IDEMPOTENT:
             found[f"{name}:idempotent"] = Job(number, scenario, idempotent=True)
     return found
@@ -111,9 +118,12 @@ def tests(options: Options) -> Iterator[Result]:
     chosen = options.chosen(every)
     for scenario, settings in SCENARIOS.items():
         jobs: dict[Job, list[str]] = {}
+        three: dict[Job, list[str]] = {}
         for name in chosen:
             if every[name].scenario == scenario:
-                jobs.setdefault(every[name], []).append(name)
+                (three if every[name].three else jobs).setdefault(every[name], []).append(name)
+        if three:
+            yield from _three(folder, options, settings, three)
         if jobs:
             with options.broker(settings) as bootstrap:
                 tools = kafka_tools(options.scratch)
@@ -121,6 +131,17 @@ def tests(options: Options) -> Iterator[Result]:
                     for name in jobs.pop(job):
                         yield Result(name, "unavailable", note="no Kafka tools or no javac")
                 yield from _all(Runner(folder, bootstrap, options.scratch, tools, _LIMIT_S), jobs)
+
+
+def _three(
+    folder: Path, options: Options, settings: Mapping[str, str], jobs: dict[Job, list[str]]
+) -> Iterator[Result]:
+    if options.against == "kafka":
+        for name in (name for names in jobs.values() for name in names):
+            yield Result(name, "unavailable", note="kafka.sh starts one broker only")
+        return
+    with three_brokers(options, settings) as (bootstrap, sasl):
+        yield from _all(Runner(folder, bootstrap, options.scratch, {}, _LIMIT_S, sasl), jobs)
 
 
 def _all(runner: Runner, jobs: dict[Job, list[str]]) -> Iterator[Result]:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.interop.suite import Result
@@ -31,10 +31,15 @@ class Job:
     scenario: str
     part: str = ""
     idempotent: bool = False
+    three: bool = False
+    """Against three brokers in racks, with topics of as many replicas as the test wants."""
+    sasl: bool = False
+    """With a user and a password; only the subtests that are marked quick, for others want share groups."""
 
     @property
     def label(self) -> str:
-        return "-".join(filter(None, (self.number, self.part, "idempotent" if self.idempotent else "")))
+        kinds = ("idempotent" if self.idempotent else "", "three" if self.three else "")
+        return "-".join(filter(None, (self.number, self.part, *kinds)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +49,19 @@ class Runner:
     scratch: Path
     tools: Mapping[str, str]
     limit_s: float
+    sasl: Mapping[str, str] = field(default_factory=dict)
+    """Settings of clients that log in, with an address for them."""
 
     def run(self, job: Job, names: Sequence[str]) -> list[Result]:
         """A result for each of `names`, the tests of this number that were asked for."""
         config = self.scratch / f"{job.label}.conf"
-        config.write_text(
-            f"bootstrap.servers={self.bootstrap}\ntest.topic.random=true\ntest.timeout.multiplier=2\n"
-        )
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "test.topic.random": "true",
+            "test.timeout.multiplier": "2",
+            **(self.sasl if job.sasl else {}),
+        }
+        config.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
         output = self.scratch / f"{job.label}.log"
         started = time.monotonic()
         code = self._run(job, config, output)
@@ -64,7 +75,11 @@ class Runner:
     def _run(self, job: Job, config: Path, output: Path) -> int:
         with output.open("wb") as sink:
             process = subprocess.Popen(
-                ["./test-runner", "-p1", "-L", "-s", job.scenario, *(["-P"] if job.idempotent else [])],
+                [
+                    *("./test-runner", "-p1", "-L", "-s", job.scenario),
+                    *(["-P"] if job.idempotent else []),
+                    *(["-Q"] if job.sasl else []),
+                ],
                 cwd=self.folder,
                 env={
                     **{name: text for name, text in os.environ.items() if name != "CI"},
@@ -74,6 +89,7 @@ class Runner:
                     "TEST_KAFKA_VERSION": KAFKA_VERSION,
                     "BROKERS": self.bootstrap,
                     **({"SUBTESTS": f"do_test_{job.part}"} if job.part else {}),
+                    **({"ALL_REPLICAS": "1"} if job.three else {}),
                     **self.tools,
                 },
                 stdout=sink,
