@@ -188,8 +188,11 @@ class Relay:
     def dialled(self, end: End, target: str) -> None:
         """Somebody has connected: from now on it is under the faults between the two."""
         assert end.transport is not None
-        port = end.transport.get_extra_info("peername")[1]
-        source = dialer(port, self._listening[target][1], self._names) or ANYBODY
+        peer = end.transport.get_extra_info("peername")
+        if peer is None:  # it has gone already
+            end.transport.abort()
+            return
+        source = dialer(peer[1], self._listening[target][1], self._names) or ANYBODY
         other = End(self, target)
         end.flow, other.flow = self.flow(source, target, "there"), self.flow(source, target, "back")
         end.other, other.other = other, end

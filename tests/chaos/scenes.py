@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadat
 
 from tests.chaos.clients import INPUT
 from tests.chaos.faults import HELD, Kind, others, victim
+from tests.chaos.network import both
 from tests.chaos.schedule import Step
 from tests.chaos.world import NUMBERS, World
 
@@ -90,11 +91,12 @@ def _cut_back(log: Path, kept: Mapping[Path, int]) -> None:
 
 @contextmanager
 def late_orders(world: World, step: Step) -> Iterator[None]:
-    """What a controller sent arrives after another one has taken over and another leader has acknowledged.
+    """What a controller sent arrives when another one has taken over, and another leader.
 
-    The controller C hears that B has died and tells A to follow C on, but A does not get that. C loses
-    ZooKeeper and another controller comes; A leads, B follows it, both acknowledge. Then A gets C's order.
-    Had it obeyed, it would have cut back what it has acknowledged, and when B dies A leads without it.
+    The controller C hears that B has died and tells A to follow C on; A does not get that. C is cut off from
+    ZooKeeper and A, while clients go on writing to it; another controller comes, A leads and B follows it,
+    but clients do not reach A. Then A gets C's order. Had it obeyed, it would fetch from C, and C would
+    acknowledge what B does not have, who leads when A dies.
     """
     controller = victim(world, dataclasses.replace(step, role="controller"))
     receiver, dead = others(controller)[:: 1 if step.share < 0.5 else -1]
@@ -102,17 +104,17 @@ def late_orders(world: World, step: Step) -> Iterator[None]:
     away = [(c, f"z{each}", way) for each in NUMBERS for way in ("there", "back")]
     with world.claim([c, a, b]), contextlib.ExitStack() as cut_off:
         world.say(f"orders of controller {controller} to broker {receiver} come late")
-        with world.network.disturbed([(c, a, "there")], HELD):
+        with world.network.disturbed([(c, a, "there")], HELD), contextlib.ExitStack() as apart:
             world.kill_broker(dead)
             _wait(world, controller, _is_gone(dead))
-            cut_off.enter_context(world.network.disturbed(away, HELD))
+            cut_off.enter_context(world.network.disturbed([*away, *both("client", a)], HELD))
+            apart.enter_context(world.network.disturbed(both(c, a), HELD))
             world.launch_broker(dead)
-            _wait(world, receiver, _is_led_and_held_by({receiver, dead}))
-            time.sleep(_A_WHILE_S)
+            _wait(world, dead, _is_led_and_held_by({receiver, dead}))
         time.sleep(_A_WHILE_S)
-        world.kill_broker(dead)
-        _wait(world, receiver, _is_gone(dead))
-        world.launch_broker(dead)
+        world.kill_broker(receiver)
+        _wait(world, dead, _is_gone(receiver))
+        world.launch_broker(receiver)
         yield
 
 

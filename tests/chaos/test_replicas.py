@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
+import pytest
+
+from tests.chaos import replicas
 from tests.chaos.history import Place
 from tests.chaos.replicas import differences
 
 PLACE = Place("t", 0)
 
 
-def logs_of(directory: Path, *replicas: tuple[bytes, ...]) -> dict[int, Path]:
+def logs_of(directory: Path, *all_segments: tuple[bytes, ...]) -> dict[int, Path]:
     """The segments of each replica."""
     logs = {}
-    for number, segments in enumerate(replicas, 1):
+    for number, segments in enumerate(all_segments, 1):
         logs[number] = directory / str(number)
         (logs[number] / "t-0").mkdir(parents=True)
         for base, data in enumerate(segments):
@@ -26,3 +29,10 @@ def test_equal_though_cut_differently(tmp_path: Path) -> None:
 def test_one_byte_differs(tmp_path: Path) -> None:
     (found,) = differences(logs_of(tmp_path, (b"abc",), (b"abd",), (b"abc",)), [PLACE])
     assert found.startswith("t-0: ")
+
+
+def test_what_is_behind_is_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "_BEHIND_S", 0.0)
+    assert differences(logs_of(tmp_path, (b"abc",), (b"a", b"b"), (b"abc",)), [PLACE]) == []
+    (found,) = differences(logs_of(tmp_path / "2", (b"abc",), (b"ax",), (b"abc",)), [PLACE])
+    assert "first 2 bytes" in found

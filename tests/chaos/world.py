@@ -30,6 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "replica.fetch.backoff.ms": "100",
     "replica.socket.timeout.ms": "5000",
     "zookeeper.session.timeout.ms": "3000",
+    "zookeeper.connection.timeout.ms": "15000",
 }
 SESSION_S = 3.0
 _LOOK_S = 0.25
