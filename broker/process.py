@@ -25,7 +25,9 @@ from broker.clock import SystemClock
 from broker.config import BrokerConfig, ConfigError, Endpoint
 from broker.config.listeners import advertised_host
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
+from broker.control.identity import ForeignTree
 from broker.control.java import JavaError
+from broker.control.last_replica import PreviousEnd
 from broker.control.plane import ControlPlane, NoController
 from broker.control.previous_end import previous_end, remember_boot
 from broker.control.registration import AlreadyRegistered
@@ -101,6 +103,7 @@ _FORESEEN = (
     StartError,
     AlreadyRegistered,
     EmbeddedZooKeeperError,
+    ForeignTree,
     JavaError,
     LogDirError,
     NoController,
@@ -200,6 +203,9 @@ class _Process:
         )
         try:
             plane.previous_end = previous_end(logs.log_dirs, clean=logs.was_clean)
+            runs = plane.run_record(logs.log_dirs)
+            if await runs.outdated(clean=logs.was_clean):
+                plane.previous_end = PreviousEnd.LOST
             logs.run_in_owner = asyncio.get_running_loop().call_soon_threadsafe
             await plane.replace_session(SessionFile(logs.log_dirs[0]))
             await plane.load_settings(_topics_in(logs.log_dirs))
@@ -233,6 +239,7 @@ class _Process:
         endpoints = _advertised(config, await self._listen(broker))
         await self._open_metrics(broker, plane)
         await plane.join(endpoints)
+        await runs.begin()
         remember_boot(logs.log_dirs)  # not before a controller knows how the run before ended
         self._say(self._ready_line(plane, endpoints))
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "links": "links: status, translate",
     "topology": "topology files: validate, show",
     "topics": "topics: list, describe, create, grow, delete",
+    "replicas": "whether the replicas of partitions hold the same bytes",
     "elect": "partitions without a leader: what could be lost, and electing one",
     "groups": "consumer groups: list, describe, reset, delete",
     "configs": "settings of topics: describe, set",

@@ -14,6 +14,9 @@ CONFIG_CHANGE_PREFIX = CONFIG_CHANGES + "/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
+MIGRATION = "/migration"
+"""Where a KRaft controller that takes a cluster over keeps how far it is (KIP-866)."""
+
 PERSISTENT = (
     BROKER_IDS,
     TOPICS,
@@ -34,6 +37,11 @@ PERSISTENT = (
 
 def broker(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_run(broker_id: int) -> str:
+    """Not Kafka's: which run of a broker was the last one."""
+    return f"/isthmus/runs/{broker_id}"
 
 
 def topic(name: str) -> str:

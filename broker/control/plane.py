@@ -24,6 +24,7 @@ from broker.control.metadata_cache import MetadataCache
 from broker.control.nodes import BrokerNode, ProducerIdBlock
 from broker.control.producer_id_blocks import claim_block
 from broker.control.registration import AlreadyRegistered, Registration
+from broker.control.run_record import RunRecord
 from broker.control.session_file import Session, SessionFile
 from broker.control.session_lease import SessionLease
 from broker.control.topic_admin import TopicAdmin
@@ -152,6 +153,10 @@ class ControlPlane:
         """Let leaders here lead as long as ZooKeeper hears from this broker; before `join`."""
         self._session_lease = SessionLease(lease, self.zookeeper, self.metadata)
         self._session_lease.start()
+
+    def run_record(self, directories: list[str]) -> RunRecord:
+        """Of this broker; the caller holds the locks of the directories."""
+        return RunRecord(self.zookeeper, self.config.broker_id, directories)
 
     async def claim_producer_ids(self) -> ProducerIdBlock:
         return await claim_block(self.zookeeper, self.config.broker_id)

@@ -4,8 +4,8 @@
   read_committed; -2 (and -4, KIP-405) the log's start; -3 the record with the largest timestamp (KIP-734).
 - A leader whose high watermark has not reached the beginning of its term does not say where the end is:
   OFFSET_NOT_AVAILABLE (KIP-207), for consumers may have read further already.
-- Replica -2 (Kafka's DebuggingConsumerId) asks any replica, also one without a leader, where its log ends:
-  that is what an unclean election has to know.
+- Replica -2 (Kafka's DebuggingConsumerId) asks any replica, also one without a leader, where its log begins
+  and ends: that is what an unclean election, and who compares replicas, has to know.
 - A time looks up the first record at or after it, inside the batch too, and only below that end.
 """
 
@@ -50,8 +50,8 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
             try:
                 if key in seen:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name}-{key[1]} is asked for twice")
-                if request.replica_id == ANY_REPLICA and wanted.timestamp == LATEST:
-                    _look_up_end(topic.name, wanted, context, answer)
+                if request.replica_id == ANY_REPLICA and wanted.timestamp in (LATEST, EARLIEST):
+                    _look_up_extent(topic.name, wanted, context, answer)
                 else:
                     await _look_up(topic.name, wanted, request.isolation_level, context, answer)
                 if context.api_version < _EPOCH_FROM:
@@ -66,11 +66,14 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
     return response
 
 
-def _look_up_end(
+def _look_up_extent(
     topic: str, wanted: ListOffsetsPartition, context: RequestContext, answer: ListOffsetsPartitionResponse
 ) -> None:
-    """Where this replica's log ends, whoever leads. Raises KafkaError."""
+    """Where this replica's log begins or ends, whoever leads. Raises KafkaError."""
     log = context.broker.replicas.hosted(topic, wanted.partition_index).log
+    if wanted.timestamp == EARLIEST:
+        answer.offset = log.start_offset
+        return
     answer.offset, answer.leader_epoch = log.end_offset, log.epochs.latest
 
 
