@@ -89,6 +89,7 @@ def logs(running: RunningTopology, topic: str, partition: int) -> list[bytes]:
     ]
 
 
+@pytest.mark.timeout(400)
 def test_one_of_two_sites_is_lost_and_comes_back(tmp_path: Path) -> None:
     with RunningTopology(DOCUMENT, tmp_path / "up") as running:
         new = NewTopic("t", num_partitions=2, replication_factor=4)
@@ -149,7 +150,7 @@ def test_a_cluster_of_which_only_some_brokers_have_a_place_is_refused(
     made.add(1, rack="east")
     made.add(2)
     made.start()
-    admin = AdminClient({"bootstrap.servers": made.bootstrap})
+    admin = AdminClient({"bootstrap.servers": made.bootstrap, "log_level": 0})
     wait_until(lambda: len(admin.list_topics(timeout=30).brokers) == 2, "both brokers are known")
     with pytest.raises(KafkaException) as refused:
         admin.create_topics([NewTopic("t", 1, 2)])["t"].result(60)

@@ -120,10 +120,9 @@ def test_the_commands_show_and_cut_and_say_what_is_cut(three: RunningTopology) -
     shown = three.command("net", "cut", file, "--from", "paris", "--to", "london")
     assert shown.splitlines()[1].split()[:3] == ["paris", "london", "CUT"]
     assert "links cut: paris->london" in three.command("status", file)
-    assert "CUT" not in three.command("net", "heal", file)
-    assert three.bootstrap("paris") in three.command("net", "addresses", file)
 
 
+@pytest.mark.timeout(400)
 def test_a_site_that_is_cut_off_and_then_killed_loses_nothing(three: RunningTopology) -> None:
     create(three, "kept", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     outside = Load(three.bootstrap("london"), "kept", 3, "london")
