@@ -37,7 +37,7 @@ COMMANDS = {
     "replicas": "whether the replicas of partitions hold the same bytes",
     "elect": "partitions without a leader: what could be lost, and electing one",
     "groups": "consumer groups: list, describe, reset, delete",
-    "configs": "settings of topics: describe, set",
+    "configs": "settings of topics: describe, set, min-isr",
     "produce": "write records from standard input",
     "consume": "read records",
     "log": "look into a broker's log directory",
