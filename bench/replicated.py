@@ -173,6 +173,8 @@ def main() -> None:
             for name, step in chosen:
                 rows.append(measured(name, step))
                 print(line(rows[-1]), flush=True)
+    except RowFailed as error:  # before the first row
+        raise SystemExit(f"bench.replicated: {error}") from None
     finally:
         shutil.rmtree(data, ignore_errors=True)
         if rows:

@@ -12,12 +12,13 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 
+from bench.brokers.limits import RowFailed
 from bench.brokers.sides import OURS, PARTITIONS, THEIRS, Side, free_port, server, zookeeper
 
 BROKERS = (1, 2, 3)
@@ -116,7 +117,7 @@ class _Node:
         properties = directory / f"{self._name}.properties"
         properties.write_text("\n".join([*self._own(), *settings, f"log.dirs={self._data}"]) + "\n")
         tool = ("kafka.tools.StorageTool", "format", "-c", str(properties), "-t", self._cluster)
-        subprocess.run([str(self._script), "tool", *tool], check=True, capture_output=True)
+        _output([str(self._script), "tool", *tool], dict(os.environ))
 
     def start(self, *settings: str) -> int:
         """Its pid."""
@@ -126,17 +127,22 @@ class _Node:
             lines = [f"{name}={text}" for name, text in (named | {"directory.id": _uuid()}).items()]
             (self._data / "meta.properties").write_text("\n".join(lines) + "\n")
         heap = {"INTEROP_BROKER_HEAP": "-Xms128m -Xmx256m"} if self._number == _CONTROLLER else {}
-        started = subprocess.run(
+        started = _output(
             [str(self._script), "start", self._name, str(self._port), *self._own(), *settings],
-            env={"INTEROP_WAIT_S": "240", **os.environ, "INTEROP_CONTROLLER_PORT": str(self._port), **heap},
-            check=True,
-            capture_output=True,
-            text=True,
+            {"INTEROP_WAIT_S": "240", **os.environ, "INTEROP_CONTROLLER_PORT": str(self._port), **heap},
         )
-        return int(started.stdout.split()[-1])
+        return int(started.split()[-1])
 
     def wipe(self) -> None:
         subprocess.run([str(self._script), "wipe", self._name], check=False, capture_output=True)
+
+
+def _output(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What it prints. Raises RowFailed with its last words."""
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise RowFailed(f"Apache Kafka did not start: {(done.stderr or done.stdout)[-1000:]}")
+    return done.stdout
 
 
 def _uuid() -> str:
