@@ -2,11 +2,11 @@
 
 - lost: an acknowledged record is not in the log, though a later one of its partition is.
 - unseen: an acknowledged record lies beyond all that a last reader could read.
-- duplicate: one value of an idempotent producer stands at several offsets of a partition.
+- duplicate: one value of an exact producer stands at several offsets of a partition.
 - inconsistent offset: an offset was seen with two values, or acknowledged for another one than it holds (I2).
 - poll skip: a consumer that was polled past a readable record never got it.
 - non-monotonic poll: a consumer that had not moved got an offset at or below one that it had.
-- non-monotonic send: an idempotent producer's acknowledged offsets do not rise in the order of its sends.
+- non-monotonic send: an exact producer's acknowledged offsets do not rise in the order of its sends.
 - aborted read: a consumer of committed data got a record of an aborted transaction.
 - precommitted read: it got one before that transaction's producer had asked to commit (its own, in Jepsen).
 - torn transaction: of one transaction's records some are readable as committed, others not.
@@ -65,7 +65,7 @@ def _sends(history: History, found: Findings) -> None:
         if send.place in held and send.value not in held[send.place]:
             is_beyond = send.offset > ends.get(send.place, -1)
             found["unseen" if is_beyond else "lost"].append(where)
-        if send.offset < 0 or not send.is_idempotent:
+        if send.offset < 0 or not send.is_exact:
             continue  # stored by an earlier try, where is not said; or a retry may have passed it
         key = (send.producer, send.place)
         before = last.get(key, (-1, -1))
@@ -75,7 +75,7 @@ def _sends(history: History, found: Findings) -> None:
 
 
 def _log(history: History, found: Findings) -> None:
-    may_repeat = {send.value for send in history.sends if not send.is_idempotent}
+    may_repeat = {send.value for send in history.sends if not send.is_exact}
     for place, records in history.log.items():
         at: dict[int, list[int]] = defaultdict(list)
         for offset, value in records:

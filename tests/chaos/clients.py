@@ -46,7 +46,7 @@ class Ledger:
         *,
         transaction: int | None = None,
         source: int | None = None,
-        is_idempotent: bool = True,
+        is_exact: bool = True,
     ) -> Send:
         with self._lock:
             send = Send(
@@ -55,7 +55,7 @@ class Ledger:
                 next(self._values),
                 transaction=transaction,
                 source=source,
-                is_idempotent=is_idempotent,
+                is_exact=is_exact,
             )
             self.history.sends.append(send)
         return send

@@ -49,8 +49,8 @@ class ZooKeeperServer:
             "clientPort": self.client_port,
             "clientPortAddress": "127.0.0.1",
             "tickTime": TICK_MS,
-            "initLimit": 10,
-            "syncLimit": 4,
+            "initLimit": 30,
+            "syncLimit": 8,
             "minSessionTimeout": 2 * TICK_MS,
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
@@ -65,6 +65,7 @@ class ZooKeeperServer:
         command = [
             *(find_java(), "-Xmx96m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             *("-Djava.awt.headless=true", "-Dzookeeper.jmx.log4j.disable=true", "-Djute.maxbuffer=4194304"),
+            "-Dzookeeper.forceSync=no",  # processes are killed here, machines do not lose power
             f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
             *("-cp", zookeeper_classpath(), "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
             str(self.directory / "zoo.cfg"),

@@ -39,7 +39,8 @@ Records = Sequence[tuple[int, int]]
 class Send:
     """One record; `offset` is what the broker acknowledged. `transaction` None: outside of any.
 
-    `source` is the value that this one was made from, by who consumes, transforms and produces.
+    `is_exact`: its producer writes nothing twice, and in order. `source` is the value that this one was made
+    from, by who consumes, transforms and produces.
     """
 
     producer: str
@@ -48,7 +49,7 @@ class Send:
     outcome: Outcome = Outcome.UNKNOWN
     offset: int = -1
     transaction: int | None = None
-    is_idempotent: bool = True
+    is_exact: bool = True
     source: int | None = None
 
 

@@ -26,6 +26,8 @@ from tests.chaos.world import NUMBERS, World
 _BOUND_S = 30.0
 _A_WHILE_S = 2.0
 """For clients to write something."""
+_REACHED_S = 8.0
+"""A follower has tried its leader again after a cut, and has copied something."""
 
 
 def _wait(world: World, asked: int, wanted: Callable[[ClusterMetadata], bool]) -> None:
@@ -111,7 +113,7 @@ def late_orders(world: World, step: Step) -> Iterator[None]:
             apart.enter_context(world.network.disturbed(both(c, a), HELD))
             world.launch_broker(dead)
             _wait(world, dead, _is_led_and_held_by({receiver, dead}))
-        time.sleep(_A_WHILE_S)
+        time.sleep(_REACHED_S)
         world.kill_broker(receiver)
         _wait(world, dead, _is_gone(receiver))
         world.launch_broker(receiver)

@@ -15,10 +15,10 @@ _SLOW = pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="set IS
 
 
 def test_three_brokers_under_faults(tmp_path: Path) -> None:
-    report = run(tmp_path, seed=20_261_128, seconds=45)
+    report = run(tmp_path, seed=20_261_128, seconds=30)
     assert report.is_right, report
-    assert report.acknowledged > 500
-    assert sum(report.faults.values()) >= 4
+    assert report.acknowledged > 200
+    assert sum(report.faults.values()) >= 2
 
 
 @pytest.mark.parametrize(

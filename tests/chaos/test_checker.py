@@ -114,7 +114,7 @@ def test_duplicate() -> None:
 def test_who_is_not_idempotent_may_write_twice_and_out_of_order() -> None:
     history = right()
     history.log = {**history.log, IN: [*history.log[IN], (7, 1)]}
-    history.sends[0].is_idempotent = history.sends[1].is_idempotent = False
+    history.sends[0].is_exact = history.sends[1].is_exact = False
     history.sends[:2] = [history.sends[1], history.sends[0]]
     assert named(history) == set()
 
@@ -238,7 +238,7 @@ def test_transformed_twice() -> None:
     table = {OUT: [*history.log[OUT], (2, 13)]}
     history.log, history.committed = {**history.log, **table}, {**history.committed, **table}
     assert named(history) == {"transformed_twice"}
-    history.sends[1].is_idempotent = False  # 2 stands in the log twice, and each was transformed
+    history.sends[1].is_exact = False  # 2 stands in the log twice, and each was transformed
     history.log = {**history.log, IN: [*history.log[IN], (6, 2)]}
     history.committed = {**history.committed, IN: [*history.committed[IN], (6, 2)]}
     assert named(history) == set()

@@ -23,7 +23,8 @@ _SILENT_S = 60.0
 """After this long without a sign of life another client takes its place: longer than any call may last."""
 
 JOBS: Mapping[str, tuple[Job, int]] = {
-    "p": (writing.produce, 2),
+    "p": (writing.produce, 1),
+    "q": (writing.produce_in_a_row, 1),
     "a": (writing.produce_plainly, 1),
     "t": (writing.transact, 2),
     "c": (reading.read_committed, 1),
