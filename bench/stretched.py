@@ -4,8 +4,8 @@
 
 Starts the example of three sites with simulated links and gives all of them the same delay. A librdkafka
 producer in london writes with acks=all (three replicas, one in each site) to a partition led in london and to
-one led in paris. `idle` is one record at a time; `steady` is 200 records a second, so that a follower's fetch is
-under way most of the time. Predicted: `topology/latency.py`. Milliseconds, medians.
+one led in paris. `idle` is one record at a time; `steady` is 200 records a second, so that a follower's fetch
+is under way most of the time. Predicted: `topology/latency.py`. Milliseconds, medians.
 """
 
 from __future__ import annotations
