@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.run import run
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 _NOT_EVERY_TIME = pytest.mark.xfail(strict=False, reason="found by luck of timing only, see docs/status.md")
 _SLOW = pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="set ISTHMUS_SLOW=1")
 
