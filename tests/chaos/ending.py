@@ -62,8 +62,8 @@ class Ending:
     def _tried(self) -> Iterator[None]:
         try:
             yield
-        except (AssertionError, KafkaException) as error:
-            self.failures.append(f"after the faults: {error}")
+        except (AssertionError, KafkaException, TimeoutError) as error:
+            self.failures.append(f"after the faults: {error!r}")
 
     def _read(self, *, committed_only: bool) -> dict[Place, Records]:
         return {
@@ -100,13 +100,13 @@ def _stable(bootstrap: str) -> bool:
     """Transactions of producers that are gone end by their timeout; then all up to the end is readable."""
     try:
         ends = [_read_ends(bootstrap, committed=each) for each in (False, True)]
-    except KafkaException:  # a leader has just changed
+    except (KafkaException, TimeoutError):  # a leader has just changed, or nobody answers yet
         return False
     return ends[0] == ends[1]
 
 
 def _read_ends(bootstrap: str, *, committed: bool) -> list[int]:
-    client = AdminClient({"bootstrap.servers": bootstrap})
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 10_000})
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     places = [TopicPartition(topic, each) for topic in TOPICS for each in range(PARTITIONS)]
     asked = {place: OffsetSpec.latest() for place in places}

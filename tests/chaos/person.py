@@ -57,7 +57,7 @@ class Person:
         self._say(f"unclean election of {', '.join(f'{each.topic}-{each.partition}' for each in leaderless)}")
         try:
             results = self._client.elect_leaders(ElectionType.UNCLEAN, leaderless).result(30)
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             self._say(f"the election failed: {error}")
             return
         self.words += sum(error is None for error in results.values())

@@ -118,5 +118,5 @@ def _create(bootstrap: str) -> None:
     client = AdminClient({"bootstrap.servers": bootstrap})
     new = [NewTopic(topic, PARTITIONS, 3) for topic in TOPICS]
     for future in client.create_topics(new).values():
-        future.result(60)
+        future.result(_WHOLE_S)
     wait_whole(bootstrap, _WHOLE_S)
