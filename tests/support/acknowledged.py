@@ -15,8 +15,7 @@ class Load:
     """Unique values with acks=all, a few hundred a second, to every partition of a topic in turn."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, tag: str, **settings: Any) -> None:
-        self.acknowledged: dict[str, tuple[int, int]] = {}
-        """Partition and offset by value."""
+        self._log: list[tuple[str, tuple[int, int]]] = []  # only grows: two threads look at it
         self.times: list[float] = []
         self.refused: list[str] = []
         self._topic, self._partitions, self._tag = topic, partitions, tag
@@ -42,13 +41,18 @@ class Load:
         self._stop.set()
         self._thread.join(180)
 
+    @property
+    def acknowledged(self) -> dict[str, tuple[int, int]]:
+        """Partition and offset by value, as of now."""
+        return dict(self._log[:])
+
     def more(self, count: int = 100) -> None:
         """Wait until so many more than now were acknowledged, in every partition at least one."""
-        before = set(self.acknowledged)
+        before = len(self._log)
 
         def enough() -> bool:
-            fresh = {value: spot for value, spot in list(self.acknowledged.items()) if value not in before}
-            return len(fresh) >= count and len({spot[0] for spot in fresh.values()}) == self._partitions
+            fresh = self._log[before:]
+            return len(fresh) >= count and len({spot[0] for _, spot in fresh}) == self._partitions
 
         wait_until(enough, f"{count} acknowledgements in all partitions of {self._topic}", bound_s=90.0)
 
@@ -78,7 +82,7 @@ class Load:
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
-        self.acknowledged[bytes(message.value() or b"").decode()] = (partition, offset)
+        self._log.append((bytes(message.value() or b"").decode(), (partition, offset)))
         self.times.append(time.monotonic())
 
 
@@ -119,11 +123,12 @@ def read_all(
 
 def assert_nothing_lost(load: Load, found: dict[str, list[tuple[int, int]]], *, once: bool = True) -> None:
     """Every acknowledged value is where its acknowledgement said, and with `once` nowhere else."""
-    lost = [value for value in load.acknowledged if value not in found]
-    assert not lost, f"{len(lost)} of {len(load.acknowledged)} acknowledged records are gone: {lost[:5]}"
+    acknowledged = load.acknowledged
+    lost = [value for value in acknowledged if value not in found]
+    assert not lost, f"{len(lost)} of {len(acknowledged)} acknowledged records are gone: {lost[:5]}"
     moved = {
         value: (spot, found[value])
-        for value, spot in load.acknowledged.items()
+        for value, spot in acknowledged.items()
         if spot not in found[value] or (once and len(found[value]) > 1)
     }
     assert not moved, f"elsewhere or twice: {list(moved.items())[:5]}"
