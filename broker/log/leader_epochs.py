@@ -41,6 +41,11 @@ class LeaderEpochs:
         """
         self._begun = epoch
 
+    @property
+    def current(self) -> int:
+        """The latest term, with or without a record of it; -1 when unknown."""
+        return max(self.latest, self._begun)
+
     def assign(self, epoch: int, start_offset: int) -> None:
         """The epoch writes from `start_offset` on. On OSError nothing has changed."""
         if epoch < 0 or (self._epochs and epoch == self._epochs[-1]):
@@ -69,15 +74,15 @@ class LeaderEpochs:
 
         (-1, -1) when that is not known.
         """
-        epochs = self._epochs
-        if epoch == self._begun != UNDEFINED_EPOCH:
-            return epoch, log_end
+        epochs, starts = self._epochs, self._starts
+        if self.current != self.latest:  # a term without a record counts as one that starts at the end
+            epochs, starts = [*epochs, self._begun], [*starts, log_end]
         if epoch == UNDEFINED_EPOCH or not epochs or epoch > epochs[-1]:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == epochs[-1]:
             return epoch, log_end
         above = bisect_right(epochs, epoch)
-        return (epochs[above - 1] if above else epoch), self._starts[above]
+        return (epochs[above - 1] if above else epoch), starts[above]
 
     def epoch_at(self, offset: int) -> int:
         """Epoch that wrote `offset`, -1 when unknown."""

@@ -88,8 +88,8 @@ class LogView:
         return self.segments.size
 
     def epoch_at(self, offset: int) -> int:
-        """Leader epoch that wrote an offset, -1 when unknown."""
-        return self.epochs.epoch_at(offset)
+        """Leader epoch that wrote an offset, or writes at the log's end; -1 when unknown."""
+        return self.epochs.current if offset >= self._end else self.epochs.epoch_at(offset)
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch not above `epoch`; (-1, -1) when unknown (KIP-279)."""

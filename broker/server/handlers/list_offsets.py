@@ -74,7 +74,7 @@ def _look_up_extent(
     if wanted.timestamp == EARLIEST:
         answer.offset = log.start_offset
         return
-    answer.offset, answer.leader_epoch = log.end_offset, log.epochs.latest
+    answer.offset, answer.leader_epoch = log.end_offset, log.epochs.current
 
 
 async def _look_up(
@@ -100,7 +100,7 @@ async def _look_up(
     readable_end = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
     if time == LATEST:
         answer.offset = readable_end
-        answer.leader_epoch = log.epochs.latest
+        answer.leader_epoch = log.epochs.current
     elif time in (EARLIEST, EARLIEST_LOCAL):
         answer.offset = log.start_offset
         answer.leader_epoch = log.epoch_at(log.start_offset)

@@ -112,3 +112,17 @@ def test_a_trimmed_file_is_written_when_the_log_goes_on_elsewhere(
     epochs.truncate_end(30)  # nothing to cut: the file may stay as it is
     epochs.truncate_start(20)
     assert path.read_text() == "0\n1\n2 20\n"
+
+
+def test_a_term_without_a_record_counts_as_one_that_starts_at_the_end(tmp_path: Path) -> None:
+    epochs = LeaderEpochs(str(tmp_path / "leader-epoch-checkpoint"))
+    epochs.begin(5)
+    assert (epochs.current, epochs.latest) == (5, -1)
+    assert [epochs.end_offset(epoch, 0) for epoch in (3, 5, 6)] == [(3, 0), (5, 0), (-1, -1)]
+    epochs.assign(5, 0)
+    epochs.begin(7)
+    assert [epochs.end_offset(epoch, 10) for epoch in (5, 6, 7, 8)] == [(5, 10), (5, 10), (7, 10), (-1, -1)]
+    # Somebody else led after it: nothing of term 7 was ever written.
+    epochs.assign(9, 10)
+    assert epochs.current == 9
+    assert epochs.end_offset(7, 20) == (5, 10)
