@@ -191,7 +191,7 @@ class EmbeddedZooKeeper:
         config = self.data_dir / "zoo.cfg"
         config.write_text(self._config(), encoding="utf-8")
         logging_config = self.data_dir / "log4j2.properties"
-        logging_config.write_text(_LOG4J, encoding="utf-8")
+        logging_config.write_text(LOG4J, encoding="utf-8")
         command = [
             java,
             f"-Xmx{self._heap_mb}m",
@@ -314,7 +314,7 @@ def _die_with_parent() -> Callable[[], None] | None:
     return tie
 
 
-_LOG4J = """\
+LOG4J = """\
 status = error
 appender.console.type = Console
 appender.console.name = console

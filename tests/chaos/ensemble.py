@@ -14,22 +14,13 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from broker.control.embedded_zookeeper import four_letter_word
+from broker.control.embedded_zookeeper import LOG4J, four_letter_word
 from broker.control.java import find_java, zookeeper_classpath
 from tests.chaos.network import Network, free_port
 from tests.support.waiting import wait_until
 
 TICK_MS = 500
 _PR_SET_PDEATHSIG = 1
-_LOGGING = """\
-status = error
-appender.console.type = Console
-appender.console.name = console
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-"""
 
 
 class ZooKeeperServer:
@@ -43,7 +34,7 @@ class ZooKeeperServer:
         """`others`: for every server of the ensemble host:quorum port:election port as this one dials it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "myid").write_text(str(self.number))
-        (self.directory / "log4j2.properties").write_text(_LOGGING)
+        (self.directory / "log4j2.properties").write_text(LOG4J)
         settings: dict[str, object] = {
             "dataDir": self.directory,
             "clientPort": self.client_port,
