@@ -5,7 +5,7 @@ the producer that writes it; runs of the offset map that will not change any mor
 with keys of their own, so that what is written each half second stays small however long the history is.
 Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
 
-Keys: `link`, `lease`, `settings/<topic>`, `partition/<topic>/<n>`,
+Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
 `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`.
 """
 
@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from protocol.client import ClusterClient
+from protocol.client import Acl, ClusterClient
 from protocol.types import TopicPartition
+from replicator import acl_store
 from replicator.internal_topics import InternalTopic, Row
 from replicator.lease import Lease, LeaseView
 from replicator.settings import progress_topic
@@ -89,6 +90,7 @@ class Progress:
     lease: LeaseView = field(default_factory=LeaseView)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the link has set at the target, by source topic."""
+    _acls: dict[bytes, dict[Acl, Acl]] = field(default_factory=dict)
     _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
     _slices: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -101,11 +103,17 @@ class Progress:
                 self.lease.apply(value)
             elif key.startswith(b"settings/"):
                 self.settings[key.decode().partition("/")[2]] = _read_settings(value)
+            elif key.startswith(acl_store.PREFIX.encode()):
+                self._acls[key] = acl_store.read_row(value)
             elif key.startswith(b"runs/"):
                 _put(self._slices, key, value)
             elif key.startswith(b"partition/"):
                 _, topic, partition = key.decode().split("/")
                 _put(self._heads, TopicPartition(topic, int(partition)), value)
+
+    def acls(self) -> dict[Acl, Acl]:
+        """What the link has granted at the target, each with its origin at the source."""
+        return {there: origin for row in self._acls.values() for there, origin in row.items()}
 
     def entries(self) -> dict[TopicPartition, Entry]:
         """All partitions that can be read; a damaged record is left out, aloud."""
@@ -211,6 +219,10 @@ class ProgressStore:
                 for topic, values in settings.items()
             ]
         )
+
+    async def save_acls(self, before: Mapping[Acl, Acl], after: Mapping[Acl, Acl]) -> None:
+        """Notes what the link has granted at the target, and grants about to be made."""
+        await self._topic.append(acl_store.rows_of(before, after))
 
 
 async def read_ledgers(client: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:

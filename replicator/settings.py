@@ -83,6 +83,11 @@ class LinkSettings(BaseModel):
     refresh_topics_interval_s: float = Field(default=1.0, gt=0)
     sync_topic_configs: bool = True
     sync_topic_configs_interval_s: float = Field(default=30.0, gt=0)
+    sync_topic_acls: bool = True
+    """ACLs of the link's topics and, beyond MirrorMaker 2, of its groups."""
+    acls_report_only: bool = False
+    """Says in the status what would be granted and revoked, and changes nothing (somebody else owns ACLs)."""
+    sync_topic_acls_interval_s: float = Field(default=30.0, gt=0)
     sync_group_offsets: bool = True
     sync_group_offsets_interval_s: float = Field(default=1.0, gt=0)
     emit_checkpoints: bool = True

@@ -18,6 +18,8 @@ from prometheus_client import CollectorRegistry
 from protocol.client import LATEST, ClusterClient, Isolation, WrongClusterError
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
+from replicator.acl_rules import Scope
+from replicator.acl_sync import AclSync
 from replicator.book import Book, State
 from replicator.discovery import Found, discover
 from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
@@ -137,12 +139,16 @@ class Link:
             exclude=settings.config_properties_exclude,
             replication_factor=settings.replication_factor,
         )
+        self._group_filter = NameFilter(settings.groups, settings.groups_exclude)
         self._groups = GroupSync(
+            source, target, self._group_filter, self.ledgers, write=settings.sync_group_offsets
+        )
+        self._acls = AclSync(
             source,
             target,
-            NameFilter(settings.groups, settings.groups_exclude),
-            self.ledgers,
-            write=settings.sync_group_offsets,
+            self._acl_scope,
+            self._store.save_acls,
+            report_only=settings.acls_report_only,
         )
         self._found = Found()
         self._state = "starting"
@@ -202,6 +208,7 @@ class Link:
         on = self._settings
         jobs: list[tuple[bool, str, float, Callable[[], Awaitable[object]]]] = [
             (on.sync_topic_configs, "topic settings", on.sync_topic_configs_interval_s, self._sync_settings),
+            (on.sync_topic_acls, "ACLs", on.sync_topic_acls_interval_s, self._sync_acls),
             (True, "lag", on.refresh_topics_interval_s, self._look_at_lag),
             (True, "clusters", _LOOK_AT_CLUSTERS_S, self._look_at_clusters),
             (True, "groups", on.sync_group_offsets_interval_s, self._groups.once),
@@ -230,11 +237,14 @@ class Link:
         await self._attempt("topics", self._discover)
         if settings.sync_topic_configs:
             await self._attempt("topic settings", self._sync_settings)
+        if settings.sync_topic_acls:
+            await self._attempt("ACLs", self._sync_acls)
         await self._every("topics", settings.refresh_topics_interval_s, self._discover, self._poke)
 
     async def _load(self) -> None:
         progress = await self._store.refresh()  # also what the owner before us wrote last
         self._topics.ours = dict(progress.settings)
+        self._acls.owned = progress.acls()
         self._partitions.stored = progress.entries()
         if progress.initial is None:
             await self._store.save_initial(await self._first_partitions())
@@ -283,6 +293,14 @@ class Link:
     async def _sync_settings(self) -> None:
         await self._topics.sync_settings(list(self._found.wanted.values()))
         await self._note_settings()
+
+    def _acl_scope(self) -> Scope:
+        topics = {name: topic.target_name for name, topic in self._found.wanted.items()}
+        return Scope(self._naming, topics, self._groups.translations.keys(), self._group_filter.accepts)
+
+    async def _sync_acls(self) -> None:
+        if self._state == "running" and self._found.wanted:
+            await self._acls.once()
 
     async def _note_settings(self) -> None:
         """What was set at the target is noted there, so that it can be taken back after a restart too."""
@@ -391,6 +409,7 @@ class Link:
                 name: {"reason": standing.reason, "partitions": standing.partitions}
                 for name, standing in sorted(self._groups.standings.items())
             },
+            "acls": self._acls.to_json() if self._settings.sync_topic_acls else {"reason": "switched off"},
             "differences": self._book.differences,
             "bytes_in_flight": self._engine.bytes_in_flight,
         }

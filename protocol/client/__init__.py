@@ -1,5 +1,6 @@
 """Asking brokers: one connection, and a client of a whole cluster. Works with any Kafka from 2.7 on."""
 
+from protocol.client.acl_calls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from protocol.client.cluster import ClusterClient
 from protocol.client.connection import Connection
 from protocol.client.errors import (
@@ -27,6 +28,11 @@ __all__ = [
     "LEADER_MOVED",
     "MAX_TIMESTAMP",
     "NO_RETRIES",
+    "Acl",
+    "AclOperation",
+    "AclPattern",
+    "AclPermission",
+    "AclResource",
     "AuthenticationError",
     "Broker",
     "ClientError",

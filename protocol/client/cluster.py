@@ -1,12 +1,13 @@
 """The client of a cluster: routing, and all conveniences on top of it."""
 
+from protocol.client.acl_calls import AclCalls
 from protocol.client.group_calls import GroupCalls
 from protocol.client.log_calls import LogCalls
 from protocol.client.offset_calls import OffsetCalls
 from protocol.client.topic_calls import TopicCalls
 
 
-class ClusterClient(LogCalls, OffsetCalls, TopicCalls, GroupCalls):
+class ClusterClient(LogCalls, OffsetCalls, TopicCalls, GroupCalls, AclCalls):
     """`async with ClusterClient("host:9092,host:9093") as client: …`
 
     Conveniences retry by `client.retry` unless given a policy of their own, and raise `KafkaError` for what a

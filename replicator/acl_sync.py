@@ -1,0 +1,149 @@
+"""ACLs of the source's topics and groups, kept alike at the target.
+
+Owns the requests and how the sync stands; what should hold is decided in `acl_rules`. What the link is about
+to grant is stored first, so that after a crash it is still known as the link's own and can be revoked.
+A cluster without an authorizer, or one that does not let the link look, switches it off with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from protocol.client import Acl, AclResource, ClusterClient, NotSupportedError
+from protocol.errors import ErrorCode, KafkaError
+from replicator.acl_rules import WRITE_WITHHELD, Plan, Scope, plan, translate
+from replicator.piecemeal import piecemeal
+
+_log = logging.getLogger("isthmus.replicator")
+
+_SHOWN = 100
+
+Store = Callable[[Mapping[Acl, Acl], Mapping[Acl, Acl]], Awaitable[None]]
+"""Stores what the link has granted: before, after."""
+
+
+class AclSync:
+    """One pass per `once`; `to_json` is for the status."""
+
+    def __init__(
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        scope: Callable[[], Scope],
+        store: Store,
+        *,
+        report_only: bool,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._scope = scope
+        self._store = store
+        self._report_only = report_only
+        self.owned: dict[Acl, Acl] = {}
+        """What the link has granted at the target, each with its origin at the source."""
+        self.reason: str | None = "not looked at yet"
+        """Why nothing is synced; None: it is."""
+        self._plan = Plan()
+        self._withheld: list[Acl] = []
+        self._refused: dict[Acl, str] = {}
+        self._passing = asyncio.Lock()
+
+    async def once(self) -> None:
+        """Compares and, unless it only reports, grants and revokes. Raises ProtocolError when a cluster
+        cannot be asked now."""
+        async with self._passing:
+            await self._once()
+
+    async def _once(self) -> None:
+        source = await self._described(self._source, "source")
+        target = await self._described(self._target, "target") if source is not None else None
+        if source is None or target is None:
+            return
+        translated = translate(source, self._scope())
+        self._plan = todo = plan(translated, source, target, self.owned)
+        self._withheld = [acl for acl, why in translated.left_out.items() if why == WRITE_WITHHELD]
+        self._say(None if not self._report_only else "report only: nothing is changed at the target")
+        if self._report_only:
+            return
+        if todo.owned != self.owned:
+            before = dict(self.owned)
+            noted = {**self.owned, **todo.owned}  # what is to be revoked stays known until it is gone
+            await self._store(before, noted)
+            self.owned = noted
+        kept = await self._apply(self._target.create_acls, todo.create, "granted")
+        stuck = await self._apply(self._target.delete_acls, todo.revoke, "revoked")
+        self._refused = {**kept, **stuck}
+        after = {acl: origin for acl, origin in self.owned.items() if acl in todo.owned or acl in stuck}
+        if after != self.owned:
+            await self._store(self.owned, after)
+            self.owned = after
+        self._plan = Plan(list(kept), list(stuck), after, todo.foreign)
+
+    async def _described(self, client: ClusterClient, side: str) -> set[Acl] | None:
+        """None, with the reason in `reason`, where there are no ACLs or the link may not see them."""
+        try:
+            return {
+                acl
+                for kind in (AclResource.TOPIC, AclResource.GROUP)
+                for acl in await client.describe_acls(kind)
+            }
+        except NotSupportedError:
+            self._say(f"the {side} cluster has no ACLs")
+        except KafkaError as error:
+            if error.code is ErrorCode.SECURITY_DISABLED:
+                self._say(f"the {side} cluster has no authorizer")
+            elif error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                self._say(
+                    f"the link may not list ACLs of the {side} cluster: it needs DESCRIBE on CLUSTER there"
+                )
+            else:
+                raise
+        return None
+
+    def _say(self, reason: str | None) -> None:
+        if reason != self.reason and reason is not None:
+            _log.info("ACLs are not synced: %s", reason)
+        self.reason = reason
+
+    async def _apply(
+        self, call: Callable[[list[Acl]], Awaitable[None]], acls: list[Acl], what: str
+    ) -> dict[Acl, str]:
+        """Those that the target refused, and why; one of them does not stop the others."""
+
+        async def ask(part: list[Acl]) -> Mapping[Acl, None]:
+            await call(part)
+            return dict.fromkeys(part)
+
+        done, refused = await piecemeal(ask, acls[:1])  # who may not change one may not change any
+        no_right = any(e.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED for e in refused.values())
+        if no_right:
+            self._say("the link may not change ACLs of the target: it needs ALTER on CLUSTER there")
+            return {acl: str(next(iter(refused.values()))) for acl in acls}
+        more, also_refused = await piecemeal(ask, acls[1:])
+        for acl in (*done, *more):
+            _log.info("ACL %s: %s", what, acl)
+        refused |= also_refused
+        for acl, error in refused.items():
+            if self._refused.get(acl) != str(error):
+                _log.error("ACL not %s: %s: %s", what, acl, error)
+        return {acl: str(error) for acl, error in refused.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, and the ACLs that are not as they should be."""
+        return {
+            "reason": self.reason,
+            "granted_by_link": len(self.owned),
+            "granted_by_others": self._plan.foreign,
+            "to_grant": _texts(self._plan.create),
+            "to_revoke": _texts(self._plan.revoke),
+            "write_withheld": _texts(self._withheld),
+            "refused": {str(acl): error for acl, error in list(self._refused.items())[:_SHOWN]},
+        }
+
+
+def _texts(acls: list[Acl]) -> list[str]:
+    rest = len(acls) - _SHOWN
+    return [*map(str, acls[:_SHOWN]), *([f"and {rest} more"] if rest > 0 else [])]

@@ -1,0 +1,152 @@
+"""ACLs: what of the source's holds at the target, who may take it back, and that it is remembered."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource
+from replicator import acl_store
+from replicator.acl_rules import NOT_OURS, OTHER_KIND, WRITE_WITHHELD, Scope, plan, translate
+from replicator.naming import Naming
+from replicator.progress import Progress
+
+READ, WRITE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL
+TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
+LITERAL, PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
+ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
+
+
+def acl(name, operation=READ, permission=ALLOW, pattern=LITERAL, resource=TOPIC, who="User:ann"):
+    return Acl(resource, pattern, name, who, "*", operation, permission)
+
+
+def scope(*, identity=False, topics=("orders", "orders-eu"), groups=("billing",), accepts=lambda name: True):
+    naming = Naming("east", "west", ".", identity)
+    return Scope(naming, {name: naming.at_target(name) for name in topics}, groups, accepts)
+
+
+def wanted(source, **kw):
+    return set(translate(source, scope(**kw)).wanted)
+
+
+@pytest.mark.parametrize(
+    ("given_", "expected"),
+    [
+        (acl("orders"), acl("east.orders")),
+        (acl("orders", ALL), acl("east.orders", READ)),
+        (acl("orders", ALL, DENY), acl("east.orders", ALL, DENY)),
+        (acl("orders", WRITE, DENY), acl("east.orders", WRITE, DENY)),
+        (acl("orders", AclOperation.DESCRIBE), acl("east.orders", AclOperation.DESCRIBE)),
+        (acl("ord", pattern=PREFIXED), acl("east.ord", pattern=PREFIXED)),
+        (acl("ord", ALL, pattern=PREFIXED), acl("east.ord", READ, pattern=PREFIXED)),
+        (acl("*"), acl("east.", pattern=PREFIXED)),
+        (acl("billing", resource=GROUP), acl("billing", resource=GROUP)),
+        (acl("billing", ALL, resource=GROUP), acl("billing", ALL, resource=GROUP)),
+        (acl("bill", resource=GROUP, pattern=PREFIXED), acl("bill", resource=GROUP, pattern=PREFIXED)),
+    ],
+    ids=str,
+)
+def test_an_acl_is_translated_by_the_names_of_the_link(given_, expected):
+    assert wanted([given_]) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("given_", "why"),
+    [
+        (acl("orders", WRITE), WRITE_WITHHELD),
+        (acl("ord", WRITE, pattern=PREFIXED), WRITE_WITHHELD),
+        (acl("*", WRITE), WRITE_WITHHELD),
+        (acl("payroll"), NOT_OURS),
+        (acl("pay", pattern=PREFIXED), NOT_OURS),
+        (acl("kafka-cluster", resource=AclResource.CLUSTER), OTHER_KIND),
+        (acl("tx", resource=AclResource.TRANSACTIONAL_ID), OTHER_KIND),
+    ],
+    ids=str,
+)
+def test_what_is_left_out_has_a_reason(given_, why):
+    found = translate([given_], scope())
+    assert not found.wanted
+    assert found.left_out == {given_: why}
+
+
+def test_with_identical_names_everything_is_the_topics_of_the_link_and_no_other():
+    assert wanted([acl("*")], identity=True) == {acl("orders"), acl("orders-eu")}
+    assert wanted([acl("*", resource=GROUP)], groups=("a", "b")) == {
+        acl("a", resource=GROUP),
+        acl("b", resource=GROUP),
+    }
+    assert wanted([acl("ord", pattern=PREFIXED)], identity=True) == {acl("ord", pattern=PREFIXED)}
+
+
+def test_groups_follow_the_links_filter():
+    only_billing = {"accepts": lambda name: name == "billing"}
+    assert wanted([acl("other", resource=GROUP)], **only_billing) == set()
+    assert wanted([acl("bill", resource=GROUP, pattern=PREFIXED)], **only_billing)  # billing is one of them
+    assert wanted([acl("oth", resource=GROUP, pattern=PREFIXED)], **only_billing) == set()
+
+
+def step(source, target, owned, **kw):
+    """One pass; the state behind it."""
+    made = plan(translate(source, scope(**kw)), source, target, owned)
+    return (set(target) | set(made.create)) - set(made.revoke), made.owned
+
+
+def test_what_was_revoked_at_the_source_is_revoked_if_the_link_had_granted_it():
+    foreign = acl("east.orders", who="User:bob")
+    source = {acl("orders"), acl("orders", who="User:bob")}
+    target, owned = step(source, {foreign}, {})
+    assert target == {acl("east.orders"), foreign}
+    assert owned == {acl("east.orders"): acl("orders")}
+    assert step(set(), target, owned) == ({foreign}, {})
+
+
+def test_a_topic_that_is_not_seen_takes_no_rights_away():
+    source = {acl("orders")}
+    target, owned = step(source, set(), {})
+    assert step(source, target, owned, topics=()) == (target, owned)
+    assert step(set(), target, owned, topics=()) == (set(), {})
+
+
+def test_a_right_with_two_origins_goes_with_the_second():
+    both = {acl("orders"), acl("orders", ALL)}
+    target, owned = step(both, set(), {})
+    target, owned = step({acl("orders")}, target, owned)
+    assert target == {acl("east.orders")}
+    target, owned = step({acl("orders", ALL)}, target, owned)
+    assert target == {acl("east.orders")}
+    assert owned == {acl("east.orders"): acl("orders", ALL)}
+    assert step(set(), target, owned) == (set(), {})
+
+
+ACLS = st.builds(
+    acl,
+    st.sampled_from(["orders", "orders-eu", "ord", "*", "payroll", "a/b"]),
+    st.sampled_from([READ, WRITE, ALL, AclOperation.DESCRIBE]),
+    st.sampled_from([ALLOW, DENY]),
+    st.sampled_from([LITERAL, PREFIXED]),
+    st.sampled_from([TOPIC, GROUP]),
+    st.sampled_from(["User:ann", "User:*"]),
+)
+
+
+@given(st.lists(st.sets(ACLS, max_size=8), min_size=1, max_size=5), st.sets(ACLS, max_size=4), st.booleans())
+def test_any_history_ends_with_what_the_source_has_and_leaves_others_alone(history, foreign, identity):
+    target, owned, stored = set(foreign), {}, Progress()
+    for source in history:
+        target, after = step(source, target, owned, identity=identity)
+        stored.apply(acl_store.rows_of(owned, after))
+        owned = after
+        assert stored.acls() == owned  # a restart goes on with the same
+        assert foreign <= target
+        assert target == foreign | wanted(source, identity=identity)
+        assert not any(
+            a.operation in (WRITE, ALL) and a.permission is ALLOW and a.resource is TOPIC
+            for a in target - foreign
+        )
+    assert step(set(), target, owned, identity=identity) == (foreign, {})
+
+
+def test_rows_that_cannot_be_read_revoke_nothing():
+    found = Progress()
+    found.apply([(b"acls/TOPIC/LITERAL/east.orders", b"not json"), (b"acls/x", b"[[1]]")])
+    assert found.acls() == {}
