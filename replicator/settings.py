@@ -71,6 +71,8 @@ class LinkSettings(BaseModel):
     groups: Patterns = (".*",)
     groups_exclude: Patterns = GROUPS_EXCLUDE
     config_properties_exclude: Patterns = CONFIG_PROPERTIES_EXCLUDE
+    use_defaults_from: Literal["source", "target"] = "target"
+    """Whose defaults hold at the target for settings that a source topic does not set itself."""
 
     naming: Literal["prefix", "identity"] = "prefix"
     separator: str = Field(default=".", min_length=1, max_length=8)

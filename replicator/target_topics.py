@@ -1,9 +1,8 @@
 """Topics at the target: created like their source, grown with it, their settings kept alike.
 
-Owns which settings are copied (MM2's rule: what is set on the source topic, except what the exclusion list
-names) and the requests for it. Partition n is always copied to partition n; surplus partitions of the
-target stay empty. A setting that the source does not have (any more) is taken back at the target if this link
-has set it and nobody has changed it since; any other was put there by somebody and is left alone.
+Owns the requests; whose word counts for a setting is decided in `topic_settings`. Partition n is always
+copied to partition n; surplus partitions of the target stay empty. A new topic is made without the settings
+that the target does not know (the drift report names them): the topic matters more.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 
-from protocol.client import ClusterClient, ConfigEntry, ConfigSource, NewTopic, RetryPolicy
+from protocol.client import ClusterClient, ConfigEntry, NewTopic, RetryPolicy
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from replicator.discovery import Wanted
 from replicator.filters import PatternList
 from replicator.piecemeal import piecemeal
+from replicator.topic_settings import Action, CopyRule, compare
 
 _OWN_TIME = "message.timestamp.type=LogAppendTime: records get the target's time instead of their own"
 
@@ -24,19 +24,6 @@ _SOON = RetryPolicy(total_s=5, unknown_topic_s=0)
 _Settings = Mapping[str, Mapping[str, ConfigEntry]]
 
 _log = logging.getLogger("isthmus.replicator")
-
-
-def settings_to_copy(configs: Mapping[str, ConfigEntry], exclude: PatternList) -> dict[str, str]:
-    """What is set on a topic itself and may be copied."""
-    return {
-        key: entry.value
-        for key, entry in configs.items()
-        if entry.source is ConfigSource.TOPIC
-        and entry.value is not None
-        and not entry.read_only
-        and not entry.is_sensitive
-        and not exclude.matches(key)
-    }
 
 
 class TargetTopics:
@@ -49,10 +36,14 @@ class TargetTopics:
         *,
         exclude: Collection[str],
         replication_factor: int,
+        source_defaults: bool = False,
+        example: str | None = None,
     ) -> None:
+        """`example`: a topic of the target that tells which settings are known there."""
         self._source = source
         self._target = target
-        self._exclude = PatternList(tuple(exclude))
+        self._rule = CopyRule(PatternList(tuple(exclude)), source_defaults)
+        self._example = example
         self._replication_factor = replication_factor
         self.problems: dict[str, str] = {}
         """Why a source topic has no complete or no true counterpart at the target, by source topic."""
@@ -86,13 +77,25 @@ class TargetTopics:
     async def _create(self, topic: Wanted) -> None:
         name = topic.source.name
         configs = (await self._source.describe_configs([name]))[name]
-        settings = settings_to_copy(configs, self._exclude)
+        settings = await self._known(self._rule.to_copy(configs))
         partitions = len(topic.source.partitions)
         await self._target.create_topics(
             [NewTopic(topic.target_name, partitions, self._replication_factor, settings)]
         )
         self._remember(name, settings)
         _log.info("created topic %s with %d partitions", topic.target_name, len(topic.source.partitions))
+
+    async def _known(self, settings: dict[str, str]) -> dict[str, str]:
+        """Those that the target knows: one that it does not would keep the topic from being made."""
+        if self._example is None or not settings:
+            return settings
+        there = (await described(self._target, [self._example])).get(self._example)
+        if there is None:
+            return settings
+        unknown = settings.keys() - there.keys()
+        if unknown:
+            _log.warning("the target does not know %s", ", ".join(sorted(unknown)))
+        return {key: value for key, value in settings.items() if key in there}
 
     async def _grow(self, topic: Wanted) -> None:
         await self._target.create_partitions({topic.target_name: len(topic.source.partitions)})
@@ -103,8 +106,8 @@ class TargetTopics:
         source has no more. What was changed, by target topic (None: taken back); one that cannot be asked or
         changed now does not stop the others."""
         both = {topic.source.name: topic for topic in wanted if topic.target is not None}
-        here = await _described(self._source, list(both))
-        there = await _described(self._target, [topic.target_name for topic in both.values()])
+        here = await described(self._source, list(both))
+        there = await described(self._target, [topic.target_name for topic in both.values()])
         wants: dict[str, dict[str, str]] = {}
         changes: dict[str, dict[str, str | None]] = {}
         for name, topic in both.items():
@@ -112,10 +115,14 @@ class TargetTopics:
             if name not in here or have is None:
                 continue  # one of them was deleted just now
             self._check_time(topic, have)
-            want = settings_to_copy(here[name], self._exclude)
-            differing = _differences(want, have, self._taken_back(name))
+            differing = {
+                found.key: found.source if found.action is Action.SET else None
+                for found in compare(here[name], have, self.ours.get(name, {}), self._rule)
+                if found.action is not Action.NONE
+            }
             if differing:
                 changes[topic.target_name] = differing
+            want = self._rule.to_copy(here[name])
             wants[name] = {key: value for key, value in want.items() if key in have}
         refused = await self._alter(changes)
         for name, want in wants.items():
@@ -137,11 +144,6 @@ class TargetTopics:
             _log.error("settings of %s at the target: %s", name, error)
         return refused.keys()
 
-    def _taken_back(self, name: str) -> dict[str, str]:
-        """What the link has set and may take back: what it is told to leave alone by now it leaves."""
-        ours = self.ours.get(name, {})
-        return {key: value for key, value in ours.items() if not self._exclude.matches(key)}
-
     def _remember(self, name: str, settings: dict[str, str]) -> None:
         if self.ours.get(name) != settings:
             self.ours[name] = settings
@@ -157,23 +159,9 @@ class TargetTopics:
             del self.problems[name]
 
 
-def _differences(
-    want: Mapping[str, str], have: Mapping[str, ConfigEntry], ours: Mapping[str, str]
-) -> dict[str, str | None]:
-    """What to set, and (None) what to take back: set by this link, unset at the source, unchanged since."""
-    differing: dict[str, str | None] = {
-        key: value for key, value in want.items() if key in have and have[key].value != value
-    }
-    for key, value in ours.items():
-        entry = have.get(key)
-        if key in want or entry is None or entry.source is not ConfigSource.TOPIC:
-            continue
-        if entry.value == value:
-            differing[key] = None
-    return differing
+async def described(client: ClusterClient, names: list[str]) -> _Settings:
+    """Settings of the topics that can be asked about."""
 
-
-async def _described(client: ClusterClient, names: list[str]) -> _Settings:
     async def ask(part: list[str]) -> _Settings:
         return await client.describe_configs(part, retry=_SOON)
 

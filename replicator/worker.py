@@ -138,6 +138,8 @@ class Link:
             target,
             exclude=settings.config_properties_exclude,
             replication_factor=settings.replication_factor,
+            source_defaults=settings.use_defaults_from == "source",
+            example=settings.progress_topic,
         )
         self._group_filter = NameFilter(settings.groups, settings.groups_exclude)
         self._groups = GroupSync(

@@ -183,6 +183,11 @@ class Link(Model):
     groups: tuple[Pattern, ...] = (".*",)
     groups_exclude: tuple[Pattern, ...] = ()
     sync_group_offsets: bool = True
+    sync_topic_acls: bool = True
+    acls_report_only: bool = False
+    config_properties_exclude: tuple[Pattern, ...] = ()
+    """Settings of topics that are the target's own, besides MirrorMaker 2's list."""
+    use_defaults_from: Literal["source", "target"] = "target"
     replication_factor: int = -1
     metrics_port: Port = 0
     autostart: bool = True

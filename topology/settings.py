@@ -25,7 +25,13 @@ from connectors.restores import latest_restore
 from connectors.settings import BackupSettings, RestoreSettings
 from protocol.client import ClusterClient
 from replicator.naming import Naming
-from replicator.settings import GROUPS_EXCLUDE, TOPICS_EXCLUDE, ClusterEnd, LinkSettings
+from replicator.settings import (
+    CONFIG_PROPERTIES_EXCLUDE,
+    GROUPS_EXCLUDE,
+    TOPICS_EXCLUDE,
+    ClusterEnd,
+    LinkSettings,
+)
 from topology.models import Topology
 from topology.runtime import Runtime
 
@@ -47,6 +53,10 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         naming=link.naming,
         separator=link.separator,
         sync_group_offsets=link.sync_group_offsets,
+        sync_topic_acls=link.sync_topic_acls,
+        acls_report_only=link.acls_report_only,
+        config_properties_exclude=(*CONFIG_PROPERTIES_EXCLUDE, *link.config_properties_exclude),
+        use_defaults_from=link.use_defaults_from,
         replication_factor=link.replication_factor,
     )
 

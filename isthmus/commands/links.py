@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.links import File, Json, LinkName, link_of
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
-from isthmus.stores import Asked, run_connectors
-from isthmus.topologies import DEFAULT_FILE, open_runtime, open_topology, unanswered
+from isthmus.stores import run_connectors
+from isthmus.topologies import DEFAULT_FILE, unanswered
 
 if TYPE_CHECKING:
+    from replicator.drift import Drift
     from replicator.settings import LinkSettings
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="What links have copied.")
-LinkName = Annotated[str, typer.Argument(metavar="LINK", help="source->target", show_default=False)]
-File = Annotated[Path, typer.Option("--topology", "-f", help="topology YAML")]
-Json = Annotated[bool, typer.Option("--json", help="for machines")]
 
 
 @app.command()
@@ -29,7 +27,7 @@ def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> 
     """
     from replicator.link_report import link_report
 
-    settings, asked = _settings(link, file)
+    settings, asked = link_of(link, file)
     report = run_connectors(lambda: link_report(settings), replace(asked, clusters=asked.clusters[1:]))
     if report.source_problem:
         silent = unanswered(asked.topology, asked.clusters[:1], file) or [report.source_problem]
@@ -56,6 +54,37 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 @app.command()
+def drift(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
+    """Show how topics differ between source and target: which setting, whose it is, what the link would do.
+
+    Changes nothing; the link may run or not. Ends with 3 when something is left for the link to do (a running
+    link does it within its sync_topic_configs_interval_s) or cannot be done; what is the target's own is 0.
+
+    Example: isthmus links drift 'east->west'
+    """
+    settings, asked = link_of(link, file)
+    rows = run_connectors(lambda: _drift(settings), asked)
+    if as_json:
+        print_json({"link": link, "drift": [row.to_json() for row in rows]})
+    else:
+        columns = ("at_target", "key", "source", "target", "owner", "action", "why")
+        print_table(columns, [[row.to_json()[column] for column in columns] for row in rows])
+    if any(row.open for row in rows):
+        raise typer.Exit(DIFFERENCES)
+
+
+async def _drift(settings: LinkSettings) -> list[Drift]:
+    from protocol.client import ClusterClient
+    from replicator import drift
+
+    async with (
+        ClusterClient(settings.source.bootstrap, client_id="isthmus-cli") as source,
+        ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as target,
+    ):
+        return await drift.drift(source, target, settings)
+
+
+@app.command()
 def translate(
     link: LinkName,
     group: Annotated[str | None, typer.Option(help="all committed offsets of this group")] = None,
@@ -74,27 +103,13 @@ def translate(
     """
     if (group is None) == (topic is None or offset is None):
         fail("say either --group G, or --topic T --partition P --offset O", USAGE)
-    settings, asked = _settings(link, file)
+    settings, asked = link_of(link, file)
     rows = run_connectors(lambda: _translate(settings, group, topic, partition, offset, back), asked)
     if as_json:
         print_json({"link": link, "back": back, "positions": rows})
         return
     columns = ("topic", "partition", "offset", "from", "exact", "why_not")
     print_table(columns, [[row[column] for column in columns] for row in rows])
-
-
-def _settings(link: str, file: Path) -> tuple[LinkSettings, Asked]:
-    from topology.runtime import NotRunning
-    from topology.settings import link_settings
-
-    topology = open_topology(file)
-    if link not in topology.links:
-        fail(f"there is no link '{link}' in {topology.name}: {', '.join(topology.links) or 'none'}", USAGE)
-    try:
-        settings = link_settings(topology, open_runtime(topology), link)
-    except NotRunning as error:
-        fail(str(error))
-    return settings, Asked(topology, topology.link_ends(link), file)
 
 
 async def _translate(
