@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.commands.link_check import check
 from isthmus.links import File, Json, LinkName, link_of
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from isthmus.stores import run_connectors
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from replicator.settings import LinkSettings
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="What links have copied.")
+app.command()(check)
 
 
 @app.command()

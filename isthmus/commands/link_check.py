@@ -1,0 +1,106 @@
+"""`isthmus links check`: what would go wrong with a link, before it starts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isthmus.links import File, Json, link_of
+from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, note, print_json, say
+from isthmus.topologies import DEFAULT_FILE, open_topology
+
+if TYPE_CHECKING:
+    from replicator.preflight import Finding
+    from replicator.settings import LinkSettings
+
+_CONNECT_S = 5.0
+_LONGEST_S = 120.0
+
+
+def check(
+    link: Annotated[
+        str | None, typer.Argument(metavar="[LINK]", help="source->target; all of the file by default")
+    ] = None,
+    file: File = DEFAULT_FILE,
+    strict: Annotated[bool, typer.Option("--strict", help="warnings count as errors")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look for what would go wrong: connections, rights, names, cycles, sizes, times, replicas, room.
+
+    Changes nothing. Each finding says what to do. Ends with 0 when there is no error, 3 when there is one,
+    1 when a cluster cannot be reached.
+
+    Example: isthmus links check 'east->west' --topology examples/two-datacenters.yaml
+    """
+    topology = open_topology(file)
+    names = [link] if link is not None else list(topology.links)
+    if not names:
+        fail(f"{file} declares no link", USAGE)
+    links = [
+        (*topology.link_ends(name), declared.naming == "identity")
+        for name, declared in topology.links.items()
+    ]
+    found: dict[str, list[Finding]] = {}
+    reached = True
+    for name in names:
+        settings, _ = link_of(name, file)
+        if not as_json:
+            note(f"{name}: asking both clusters")
+        found[name], answered = asyncio.run(_check(settings, links))
+        reached = reached and answered
+    errors = _show(found, strict, as_json)
+    if not reached:
+        raise typer.Exit(FAILED)
+    if errors:
+        raise typer.Exit(DIFFERENCES)
+
+
+def _show(found: dict[str, list[Finding]], strict: bool, as_json: bool) -> bool:
+    """Whether one of them is an error."""
+    from replicator.preflight import Level
+
+    bad = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
+    rows: list[dict[str, Any]] = []
+    for name, findings in found.items():
+        rows.append({"link": name, "findings": [finding.to_json() for finding in findings]})
+        if as_json:
+            continue
+        for finding in findings:
+            say(f"{name}: {finding}")
+        count = sum(finding.level in bad for finding in findings)
+        say(f"{name}: {len(findings)} findings, {count} of them errors" if findings else f"{name}: ready")
+    if as_json:
+        print_json(rows)
+    return any(finding.level in bad for findings in found.values() for finding in findings)
+
+
+async def _check(settings: LinkSettings, links: list[tuple[str, str, bool]]) -> tuple[list[Finding], bool]:
+    """Findings, and whether both clusters answered."""
+    from contextlib import AsyncExitStack
+
+    from protocol.client import NO_RETRIES, ClusterClient
+    from protocol.errors import ProtocolError
+    from replicator.preflight import Finding, Level, check_link
+
+    silent: list[Finding] = []
+    clients = []
+    async with AsyncExitStack() as stack:
+        for end in (settings.source, settings.target):
+            client = ClusterClient(
+                end.bootstrap, client_id="isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
+            )
+            try:
+                clients.append(await stack.enter_async_context(client))
+            except ProtocolError as error:
+                to_do = "check the address, the network, TLS and the user that the link has for this cluster"
+                silent.append(Finding(Level.ERROR, "connectivity", end.alias, str(error), to_do))
+        if silent:
+            return silent, False
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                return await check_link(clients[0], clients[1], settings, links), True
+        except (ProtocolError, TimeoutError) as error:
+            what = f"the check broke off: {error or 'no answer in time'}"
+            return [Finding(Level.ERROR, "connectivity", settings.name, what, "try again")], False

@@ -1,0 +1,111 @@
+"""The check before a start, in order: can both clusters be reached, are they two, then everything else.
+
+Owns which facts are asked for and which rules look at them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from protocol.client import ClusterClient
+from protocol.errors import ProtocolError
+from protocol.types import ZERO_UUID
+from replicator.cycles import would_circle
+from replicator.drift import found_now
+from replicator.filters import NameFilter
+from replicator.preflight.asking import ask_creation, ask_side, ask_times
+from replicator.preflight.facts import Facts, Side
+from replicator.preflight.findings import Finding, Level, together
+from replicator.preflight.limits import replicas, room, sizes, times
+from replicator.preflight.names import circles, names, selection
+from replicator.preflight.rights import rights
+from replicator.progress import ProgressStore, read_ledgers
+from replicator.settings import LinkSettings
+
+_PROGRESS = re.compile(r"isthmus-link\.(?P<source>.+)-to-(?P<target>.+)\.internal")
+_RULES = (selection, rights, names, circles, sizes, times, replicas, room)
+
+LinkEnds = tuple[str, str, bool]
+"""Source, target, and whether names stay as they are."""
+
+
+async def check_link(
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, links: Sequence[LinkEnds] = ()
+) -> list[Finding]:
+    """All findings. `links` are all links that run together, for circles. Raises ProtocolError when a
+    cluster stops answering meanwhile."""
+    facts = Facts(settings, Side(settings.source.alias), Side(settings.target.alias))
+    if source.cluster_id == target.cluster_id:
+        what = f"source and target are one cluster, {source.cluster_id}"
+        to_do = "correct the bootstrap address of one of them"
+        return [Finding(Level.ERROR, "clusters", settings.name, what, to_do)]
+    await _gather(source, target, facts)
+    facts.circles = would_circle(links)
+    return [*_clusters(facts), *_creation(facts), *(one for rule in _RULES for one in rule(facts))]
+
+
+async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) -> None:
+    settings = facts.settings
+    facts.found = await found_now(source, target, settings)
+    facts.source.topics = (await source.metadata(None)).topics
+    facts.target.topics = (await target.metadata(None)).topics
+    accepts = NameFilter(settings.groups, settings.groups_exclude).accepts
+    facts.groups = sorted(one.group_id for one in await source.list_groups() if accepts(one.group_id))
+    await ask_side(source, facts.source, facts.mirrors, facts.groups)
+    await ask_side(target, facts.target, facts.mirrors.values(), facts.groups)
+    await _who_writes(target, facts)
+    await ask_creation(target, facts)
+    await ask_times(source, facts)
+
+
+async def _who_writes(target: ClusterClient, facts: Facts) -> None:
+    """Progress topics at the target tell which link made which topic."""
+    own = facts.settings.progress_topic
+    for topic in facts.target.topics:
+        match = _PROGRESS.fullmatch(topic)
+        if match is None:
+            continue
+        link = f"{match['source']}->{match['target']}"
+        try:
+            ledgers = await read_ledgers(target, link)
+            made = {ledger.target.topic: ledger.target.topic_id for ledger in ledgers.values()}
+            if topic == own:
+                facts.own_mirrors = made
+                settings = (await ProgressStore(target, own).refresh()).settings
+                for name in settings:  # made, and nothing was copied yet
+                    facts.own_mirrors.setdefault(facts.mirrors.get(name, ""), "")
+            else:
+                facts.other_links |= dict.fromkeys(made, link)
+        except ProtocolError as error:
+            facts.target.refused[f"progress topic {topic}"] = str(error)
+
+
+def _clusters(facts: Facts) -> Iterator[Finding]:
+    for side in (facts.source, facts.target):
+        for node, why in side.silent.items():
+            yield Finding(
+                Level.ERROR,
+                "connectivity",
+                side.alias,
+                f"broker {node} cannot be reached at the address it gives to clients: {why}",
+                "correct advertised.listeners there, or the network between it and this machine",
+            )
+    without = sum(topic.topic_id == ZERO_UUID for topic in facts.source.topics.values())
+    if without:
+        yield Finding(
+            Level.WARNING,
+            "clusters",
+            facts.source.alias,
+            f"{without} topics have no topic id (a cluster before Kafka 2.8)",
+            "there, a topic that is deleted and created again cannot be told from the old one",
+        )
+
+
+def _creation(facts: Facts) -> Iterator[Finding]:
+    said: dict[tuple[str, str], list[str]] = {}
+    for name, words in facts.cannot_create.items():
+        reason = words.replace(name, "…")
+        to_do = "grant CREATE and ALTER, or mend what it names"
+        said.setdefault((f"these topics cannot be made or grown: {reason}", to_do), []).append(name)
+    yield from together(Level.ERROR, "topics", facts.target.alias, said)

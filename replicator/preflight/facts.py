@@ -1,0 +1,89 @@
+"""What the checks before a start have to know of both clusters.
+
+Owns the shapes, pure data, so that every rule can be tried without a cluster; `asking` fills them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.client import AclOperation, Broker, ConfigEntry, TopicMetadata
+from replicator.discovery import Found
+from replicator.settings import LinkSettings
+
+Configs = Mapping[str, Mapping[str, ConfigEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What the link's user may do with one resource, as the broker tells; None: it does not tell."""
+
+    bits: int | None = None
+
+    def lacks(self, *operations: AclOperation) -> list[str]:
+        """Names of those that are missing."""
+        if self.bits is None:
+            return []
+        return [one.name for one in operations if not self.bits >> one & 1]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """Bytes of one log directory; -1: the broker does not tell (before KIP-827)."""
+
+    broker: int
+    path: str
+    total: int
+    usable: int
+
+
+@dataclass(slots=True)
+class Side:
+    """One cluster."""
+
+    alias: str
+    cluster_id: str = ""
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    silent: dict[int, str] = field(default_factory=dict)
+    """Brokers that cannot be reached at the address they give to clients, and why."""
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+    cluster_rights: Rights = Rights()
+    topic_rights: Mapping[str, Rights] = field(default_factory=dict)
+    group_rights: Mapping[str, Rights] = field(default_factory=dict)
+    configs: Configs = field(default_factory=dict)
+    """Settings of the link's topics, under this side's names."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """A broker's settings; empty when they may not be read."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of one copy of each topic."""
+    dirs: list[LogDir] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """What could not be asked, and the broker's words."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """Both, and what the link would do."""
+
+    settings: LinkSettings
+    source: Side
+    target: Side
+    found: Found = field(default_factory=Found)
+    groups: list[str] = field(default_factory=list)
+    """Groups of the source that the link takes."""
+    cannot_create: dict[str, str] = field(default_factory=dict)
+    """Mirrors that the target would not create or grow, and its words."""
+    own_mirrors: dict[str, str] = field(default_factory=dict)
+    """Topics of the target that this link writes: name to topic id (empty: not known)."""
+    other_links: dict[str, str] = field(default_factory=dict)
+    """Topics of the target that another link writes: name to link."""
+    too_old: dict[str, int] = field(default_factory=dict)
+    """Source partitions with records that the target's time limit refuses: `topic-n` to how far (ms)."""
+    too_new: dict[str, int] = field(default_factory=dict)
+    circles: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def mirrors(self) -> dict[str, str]:
+        """Source topics and their names at the target."""
+        return {name: topic.target_name for name, topic in self.found.wanted.items()}

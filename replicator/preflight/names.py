@@ -1,0 +1,102 @@
+"""Names at the target: too long, in each other's way, or taken by somebody else; and links that circle.
+
+Owns these rules, pure. Kafka keeps topics apart whose names differ in `.` and `_` only, but not their
+metrics, and refuses the second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from protocol.types import uuid_to_text
+from replicator.preflight.facts import Facts
+from replicator.preflight.findings import Finding, Level, named, together
+
+LONGEST = 249
+CHECK = "names"
+
+
+def names(facts: Facts) -> Iterator[Finding]:
+    """Of all mirrors."""
+    alias = facts.target.alias
+    long = tuple(sorted(name for name, there in facts.mirrors.items() if len(there) > LONGEST))
+    if long:
+        yield Finding(
+            Level.ERROR,
+            CHECK,
+            alias,
+            f"with the link's prefix these are longer than {LONGEST} characters: no topic can be called so",
+            "use a shorter alias, naming: identity, or exclude them",
+            long,
+        )
+    yield from _alike(facts)
+    yield from _taken(facts)
+
+
+def _alike(facts: Facts) -> Iterator[Finding]:
+    by_metric: dict[str, set[str]] = {}
+    for name in (*facts.mirrors.values(), *facts.target.topics):
+        by_metric.setdefault(name.replace(".", "_"), set()).add(name)
+    mirrors = set(facts.mirrors.values())
+    for alike in by_metric.values():
+        if len(alike) > 1 and alike & mirrors - facts.target.topics.keys():
+            yield Finding(
+                Level.ERROR,
+                CHECK,
+                facts.target.alias,
+                "names that differ in '.' and '_' only: the target refuses the second topic",
+                "exclude one of them, or choose another separator or alias",
+                tuple(sorted(alike)),
+            )
+
+
+def _taken(facts: Facts) -> Iterator[Finding]:
+    others: dict[tuple[str, str], list[str]] = {}
+    foreign: dict[tuple[str, str], list[str]] = {}
+    for name in facts.mirrors.values():
+        there = facts.target.topics.get(name)
+        if name in facts.other_links:
+            what = f"link {facts.other_links[name]} writes these topics too: their records would be mixed"
+            others.setdefault((what, "exclude them from one of the two links"), []).append(name)
+        elif there is not None and facts.own_mirrors.get(name) not in ("", uuid_to_text(there.topic_id)):
+            what = "these topics exist and were not made by this link; what they hold stays before the copy"
+            to_do = "make sure that nobody else writes them; delete them first for a copy from the start"
+            foreign.setdefault((what, to_do), []).append(name)
+    yield from together(Level.ERROR, CHECK, facts.target.alias, others)
+    yield from together(Level.WARNING, CHECK, facts.target.alias, foreign)
+
+
+def circles(facts: Facts) -> Iterator[Finding]:
+    """Of links with identical names."""
+    for circle in facts.circles:
+        yield Finding(
+            Level.ERROR,
+            "cycles",
+            facts.settings.name,
+            f"with identical names these links would copy records in a circle: {' -> '.join(circle)}",
+            "give one of them naming: prefix, or patterns that share no topic",
+        )
+
+
+def selection(facts: Facts) -> Iterator[Finding]:
+    """Whether the patterns find anything."""
+    on = facts.settings
+    copied = [name for name in facts.mirrors if name != "heartbeats"]
+    if not copied:
+        reasons = sorted(set(facts.found.refused.values()))
+        yield Finding(
+            Level.ERROR,
+            "topics",
+            facts.source.alias,
+            f"none of its {len(facts.found.refused)} topics is copied"
+            + (f": {named(reasons)}" if reasons else ""),
+            "see topics and topics_exclude of the link, and DESCRIBE on the topics for its user",
+        )
+    if on.sync_group_offsets and not facts.groups:
+        yield Finding(
+            Level.WARNING,
+            "groups",
+            facts.source.alias,
+            "no consumer group of the source matches: no offsets are synced",
+            "see groups and groups_exclude of the link, and DESCRIBE on the groups for its user",
+        )

@@ -1,0 +1,92 @@
+"""Whether the link's user may do all that the link does.
+
+Owns the list of what each job needs on each side. Brokers tell it themselves (KIP-430), nothing is tried out
+except making topics, which CreateTopics can validate without doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from protocol.client import AclOperation as Op
+from replicator.preflight.facts import Facts, Rights, Side
+from replicator.preflight.findings import Finding, Level, together
+
+CHECK = "rights"
+
+
+def rights(facts: Facts) -> Iterator[Finding]:
+    """What is missing, by side, operation and resource."""
+    on, source, target = facts.settings, facts.source, facts.target
+    mirrors = [name for name in facts.mirrors.values() if name in target.topics]
+    reading = [Op.READ, Op.DESCRIBE]
+    writing = [Op.WRITE, Op.READ, Op.DESCRIBE]  # what a killed link left behind is read again
+    yield from _topics(source, facts.mirrors, reading, "copying", Level.ERROR)
+    yield from _topics(target, dict.fromkeys(mirrors, ""), writing, "copying", Level.ERROR)
+    if on.sync_topic_configs:
+        what = "settings of topics"
+        yield from _topics(source, facts.mirrors, [Op.DESCRIBE_CONFIGS], what, Level.ERROR)
+        changing = [Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS, Op.ALTER]
+        yield from _topics(
+            target, dict.fromkeys(mirrors, ""), changing, f"{what} and partitions", Level.ERROR
+        )
+    if on.sync_group_offsets:
+        yield from _groups(source, facts.groups, [Op.DESCRIBE])
+        yield from _groups(target, facts.groups, [Op.DESCRIBE, Op.READ])
+    if on.sync_topic_acls:
+        yield from _cluster(source, [Op.DESCRIBE], "listing ACLs")
+        needed = [Op.DESCRIBE] if on.acls_report_only else [Op.DESCRIBE, Op.ALTER]
+        yield from _cluster(target, needed, "granting and revoking ACLs")
+    for side in (source, target):
+        for what, words in side.refused.items():
+            yield Finding(
+                Level.WARNING,
+                CHECK,
+                side.alias,
+                f"{what} cannot be read: {words}",
+                "what depends on it is unknown",
+            )
+
+
+def _topics(
+    side: Side, names: Mapping[str, str], operations: list[Op], job: str, level: Level
+) -> Iterator[Finding]:
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        missing = side.topic_rights.get(name, Rights()).lacks(*operations)
+        if missing:
+            said = (
+                f"{job} needs {', '.join(missing)} on these topics",
+                f"grant it to the link's user: {_how()}",
+            )
+            lacking.setdefault(said, []).append(name)
+    yield from together(level, CHECK, side.alias, lacking)
+
+
+def _groups(side: Side, names: list[str], operations: list[Op]) -> Iterator[Finding]:
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        missing = side.group_rights.get(name, Rights()).lacks(*operations)
+        if missing:
+            said = (
+                f"syncing offsets needs {', '.join(missing)} on these groups",
+                f"grant it to the link's user: {_how()}",
+            )
+            lacking.setdefault(said, []).append(name)
+    yield from together(Level.ERROR, CHECK, side.alias, lacking)
+
+
+def _cluster(side: Side, operations: list[Op], job: str) -> Iterator[Finding]:
+    missing = side.cluster_rights.lacks(*operations)
+    if missing:
+        yield Finding(
+            Level.WARNING,
+            CHECK,
+            side.alias,
+            f"{job} needs {', '.join(missing)} on the CLUSTER",
+            f"grant it to the link's user ({_how()}), or set sync_topic_acls: false",
+        )
+
+
+def _how() -> str:
+    return "kafka-acls --add --allow-principal User:<link> --operation …"

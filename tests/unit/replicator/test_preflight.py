@@ -1,0 +1,169 @@
+"""The rules of `isthmus links check`, each with facts that break it and facts that do not."""
+
+import dataclasses
+
+import pytest
+
+from protocol.client import (
+    AclOperation,
+    Broker,
+    ConfigEntry,
+    ConfigSource,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from protocol.errors import ErrorCode
+from protocol.types import uuid_to_text
+from replicator.discovery import Found, discover
+from replicator.filters import TopicFilter
+from replicator.naming import Naming
+from replicator.preflight.facts import Facts, LogDir, Rights, Side
+from replicator.preflight.findings import Level
+from replicator.preflight.limits import replicas, room, sizes, times
+from replicator.preflight.names import circles, names, selection
+from replicator.preflight.rights import rights
+from replicator.settings import LinkSettings
+
+
+def topic(name, partitions=1, copies=1, number=1):
+    rows = {n: PartitionMetadata(1, 0, tuple(range(copies)), (0,)) for n in range(partitions)}
+    return TopicMetadata(name, bytes([number]) * 16, ErrorCode.NONE, False, rows)
+
+
+def entry(value, source=ConfigSource.TOPIC):
+    return ConfigEntry(value, source, False, False)
+
+
+def facts(source=("orders",), target=(), *, groups=("readers",), copies=1, **settings):
+    on = LinkSettings.model_validate(
+        {
+            "source": {"alias": "east", "bootstrap": "a:1"},
+            "target": {"alias": "west", "bootstrap": "b:1"},
+            **settings,
+        }
+    )
+    naming = Naming("east", "west", ".", on.naming == "identity")
+    here = {name: topic(name) for name in source}
+    there = {name: topic(name, copies=copies, number=2) for name in target}
+    made = Facts(on, Side("east", topics=here), Side("west", topics=there), groups=list(groups))
+    made.target.brokers = {1: Broker("b", 1)}
+    made.found = discover(here, there, TopicFilter(naming, on.topics, on.topics_exclude), naming)
+    return made
+
+
+def said(rule, given):
+    """(level, subjects) of each finding; all of them say what to do."""
+    found = list(rule(given))
+    assert all(one.to_do for one in found)
+    return [(one.level, one.subjects) for one in found]
+
+
+ERROR, WARNING = Level.ERROR, Level.WARNING
+
+
+def test_a_mirror_of_this_link_is_fine_and_a_foreign_one_is_not():
+    given = facts(target=["east.orders"])
+    assert said(names, given) == [(WARNING, ("east.orders",))]
+    given.own_mirrors = {"east.orders": uuid_to_text(bytes([2]) * 16)}
+    assert said(names, given) == []
+    given.own_mirrors = {"east.orders": uuid_to_text(bytes([3]) * 16)}  # deleted and made by somebody else
+    assert said(names, given) == [(WARNING, ("east.orders",))]
+    given.other_links = {"east.orders": "north->west"}
+    assert said(names, given) == [(ERROR, ("east.orders",))]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        (["a.b", "a_b"], [], [("east.a.b", "east.a_b")]),
+        (["a.b"], ["east_a.b"], [("east.a.b", "east_a.b")]),
+        (["a.b"], ["x_y", "x.y"], []),
+        (["x" * 245], [], [("x" * 245,)]),
+        (["x" * 244], [], []),
+    ],
+)
+def test_names_that_the_target_refuses(source, target, expected):
+    assert said(names, facts(source, target)) == [(ERROR, subjects) for subjects in expected]
+
+
+def test_sizes_count_as_the_mirror_will_have_them():
+    given = facts(target=["east.orders"])
+    given.own_mirrors = {"east.orders": ""}
+    given.source.configs = {"orders": {"max.message.bytes": entry("2000", ConfigSource.STATIC_BROKER)}}
+    given.target.configs = {"east.orders": {"max.message.bytes": entry("1000", ConfigSource.DEFAULT)}}
+    assert said(sizes, given) == [(WARNING, ("orders",))]
+    given.source.configs = {"orders": {"max.message.bytes": entry("2000")}}  # the link copies it
+    assert said(sizes, given) == []
+    given.settings = given.settings.model_copy(update={"sync_topic_configs": False})
+    assert said(sizes, given) == [(WARNING, ("orders",))]
+    missing = facts()
+    missing.source.configs = {"orders": {"max.message.bytes": entry("2000", ConfigSource.DEFAULT)}}
+    missing.target.defaults = {"message.max.bytes": "1000"}
+    assert said(sizes, missing) == [(WARNING, ("orders",))]
+
+
+def test_times_that_are_refused_or_replaced():
+    given = facts()
+    given.target.defaults = {"log.message.timestamp.type": "LogAppendTime"}
+    given.too_old = {"orders-0": 5}
+    given.too_new = {"orders-1": 5}
+    assert said(times, given) == [(WARNING, ("orders",)), (ERROR, ("orders-0",)), (ERROR, ("orders-1",))]
+
+
+@pytest.mark.parametrize(
+    ("copies", "need", "expected"), [(1, "1", []), (3, "2", []), (1, "2", [ERROR]), (2, "2", [WARNING])]
+)
+def test_replicas_that_can_never_be_in_sync(copies, need, expected):
+    given = facts(target=["east.orders"], copies=copies)
+    given.target.configs = {"east.orders": {"min.insync.replicas": entry(need, ConfigSource.DEFAULT)}}
+    assert [level for level, _ in said(replicas, given)] == expected
+    missing = facts(replication_factor=copies)
+    missing.target.brokers = {n: Broker("b", n) for n in range(3)}
+    missing.target.defaults = {"min.insync.replicas": need}
+    assert [level for level, _ in said(replicas, missing)] == expected
+
+
+def test_more_replicas_than_brokers():
+    assert [level for level, _ in said(replicas, facts(replication_factor=2))] == [ERROR]
+
+
+@pytest.mark.parametrize(
+    ("usable", "expected"), [(5000, []), (1050, [WARNING]), (900, [ERROR]), (-1, [WARNING])]
+)
+def test_room_on_disk(usable, expected):
+    given = facts(replication_factor=1)
+    given.source.sizes = {"orders": 1000}
+    given.target.dirs = [LogDir(1, "/d", 10_000, usable)]
+    assert [level for level, _ in said(room, given)] == expected
+    latest = dataclasses.replace(given, settings=given.settings.model_copy(update={"start": "latest"}))
+    assert said(room, latest) == []
+
+
+def bits(*operations):
+    return Rights(sum(1 << one for one in operations))
+
+
+def test_missing_rights_are_named_by_side():
+    given = facts(target=["east.orders"])
+    assert said(rights, given) == []  # a cluster that does not tell is taken at its word elsewhere
+    everything = Rights(0x1FFF8)
+    given.source.topic_rights = {"orders": bits(AclOperation.DESCRIBE)}
+    given.target.topic_rights = {"east.orders": everything}
+    given.source.cluster_rights = given.target.cluster_rights = everything
+    given.source.group_rights = {"readers": bits(AclOperation.DESCRIBE)}
+    given.target.group_rights = {"readers": bits(AclOperation.DESCRIBE)}
+    found = [(one.where, one.level, one.what.partition(" needs ")[2]) for one in rights(given)]
+    assert found == [
+        ("east", ERROR, "READ on these topics"),
+        ("east", ERROR, "DESCRIBE_CONFIGS on these topics"),
+        ("west", ERROR, "READ on these groups"),
+    ]
+
+
+def test_patterns_that_find_nothing_and_circles():
+    assert [level for level, _ in said(selection, facts(["__internal"], groups=()))] == [ERROR, WARNING]
+    assert said(selection, facts()) == []
+    given = facts()
+    given.circles = [("east", "west", "east")]
+    assert [level for level, _ in said(circles, given)] == [ERROR]
+    given.found = Found()
