@@ -21,6 +21,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 
+from broker import garbage
 from broker.clock import SystemClock
 from broker.config import BrokerConfig, ConfigError, Endpoint
 from broker.config.listeners import advertised_host
@@ -241,6 +242,7 @@ class _Process:
         await plane.join(endpoints)
         await runs.begin()
         remember_boot(logs.log_dirs)  # not before a controller knows how the run before ended
+        garbage.settle()
         self._say(self._ready_line(plane, endpoints))
 
     async def _listen(self, broker: Broker) -> dict[str, int]:
