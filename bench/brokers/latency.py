@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -81,27 +81,38 @@ def small_producer(side: Side, work: Callable[[], object]) -> Figures:
 
 
 def beside_lagging_reader(side: Side, mb: float, script: Path, data: Path) -> dict[str, Figures]:
-    """Quiet and loaded figures; the reader's data is dropped from the page cache before it reads."""
+    """Quiet and loaded figures; the reader's data is dropped from the page cache before it reads.
+
+    `bare` is the same producer while the same files, cold again, go from one process to another without the
+    broker (`bench/bare_copy.py`): what this machine does to it anyway.
+    """
     quiet = small_producer(side, lambda: time.sleep(10))
     topic = side.topic()
     run(side, Case(load=PRODUCE, size=1000), topic, mb, script)
-    dropped = drop_from_cache(data, topic)
+    logs = _logs(data, topic)
+    dropped = drop_from_cache(logs)
     reading = Case(load=FETCH, size=1000)
     loaded = small_producer(side, lambda: run(side, reading, topic, mb, script, beside=ELSEWHERE))
+    drop_from_cache(logs)
+    copy = [sys.executable, str(ROOT / "bench" / "bare_copy.py"), *logs]
+    bare = small_producer(side, lambda: subprocess.run(copy, check=True, stdout=subprocess.DEVNULL))
     side.drop(topic)
-    return {"quiet": quiet, "loaded": loaded, "cold": {"mb": dropped / 1e6}}
+    return {"quiet": quiet, "loaded": loaded, "bare": bare, "cold": {"mb": dropped / 1e6}}
 
 
-def drop_from_cache(data: Path, topic: str) -> int:
-    """Write the topic's segments to the disk and let the kernel forget them; returns their bytes."""
-    size = 0
-    # os.walk passes over directories of other topics that are deleted meanwhile.
-    logs = [
+def _logs(data: Path, topic: str) -> list[str]:
+    """The topic's segments. os.walk passes over directories of other topics that are deleted meanwhile."""
+    return [
         os.path.join(directory, name)
         for directory, _, names in os.walk(data)
         for name in names
         if name.endswith(".log") and os.path.basename(directory).startswith(f"{topic}-")
     ]
+
+
+def drop_from_cache(logs: Sequence[str]) -> int:
+    """Write these files to the disk and let the kernel forget them; returns their bytes."""
+    size = 0
     for path in logs:
         fd = os.open(path, os.O_RDONLY)
         try:
