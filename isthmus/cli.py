@@ -32,7 +32,7 @@ COMMANDS = {
     "object-store": "run a local S3 API (for trying things out)",
     "replicate": "run a link",
     "links": "links: check, status, drift, translate",
-    "topology": "topology files: validate, show",
+    "topology": "topology files: validate, show, plan, apply",
     "topics": "topics: list, describe, create, grow, delete",
     "replicas": "whether the replicas of partitions hold the same bytes",
     "elect": "partitions without a leader: what could be lost, and electing one",

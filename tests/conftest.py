@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.sides import Settings, Side, StartSide, side_of
+from tests.support.three_brokers import StartThree, three_brokers
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
 
 # How long an example takes says something about the machine, not about the code.
@@ -68,3 +69,9 @@ def cluster(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def start_three(cluster: Callable[[int], Cluster]) -> StartThree:
+    """`start_three(settings, arguments)`: three running brokers in racks r1 to r3."""
+    return lambda settings=None, arguments=(): three_brokers(cluster(0), settings, arguments)

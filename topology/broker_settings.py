@@ -12,6 +12,9 @@ from typing import Any
 from broker.config import ConfigError, parse_topic_settings
 from broker.config.load import check_setting
 
+OPERATIONAL = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+"""Settings of topics that `kafka-reassign-partitions` sets when a move begins, and removes at its end."""
+
 Path = tuple[str | int, ...]
 Found = tuple[Path, str]
 
@@ -45,6 +48,9 @@ def _of_brokers(at: Path, settings: Any) -> Iterator[Found]:
 
 def _of_topics(at: Path, settings: Any) -> Iterator[Found]:
     for name, value in _scalars(settings):
+        if name in OPERATIONAL:
+            yield (*at, name), "belongs to a move of replicas, which sets and removes it: leave it out"
+            continue
         try:
             parse_topic_settings({name: text_of(value)})
         except ConfigError as error:

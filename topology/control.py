@@ -1,18 +1,19 @@
-"""How other commands talk to a running supervisor: one JSON line there, one back, over a Unix socket.
+"""How other commands talk to a running supervisor (`control_socket`).
 
-Requests: {"do": "status"} and {"do": "start"|"stop"|"kill"|"down", "parts": [...]}.
-Answers: {"ok": true, "result": …} or {"ok": false, "error": "…"}.
+Requests: {"do": "status"} and {"do": "start"|"stop"|"kill"|"down", "parts": [...]}; the result of the middle
+three is the names of the processes that were meant.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from protocol.errors import ProtocolError
+from topology import control_socket
+from topology.control_socket import ControlSocket, NobodyListens, NotAllowed, Refused, Request
 from topology.process import ProcessFailed
 from topology.runtime import NotRunning, Runtime
 from topology.sockets import short_socket_path
@@ -29,76 +30,44 @@ class ControlServer:
     def __init__(self, supervisor: Supervisor) -> None:
         self.down = asyncio.Event()
         self._supervisor = supervisor
-        self._path = socket_path(supervisor.runtime)
-        self._server: asyncio.Server | None = None
+        verbs = {
+            "status": lambda _: supervisor.status(),
+            "down": lambda _: self.down.set(),
+            "start": self._with_parts(supervisor.start_parts),
+            "stop": self._with_parts(supervisor.stop_parts),
+            "kill": self._with_parts(supervisor.kill_parts),
+        }
+        self._socket = ControlSocket(
+            socket_path(supervisor.runtime), verbs, refusals=(ProcessFailed, UnknownPart, ProtocolError)
+        )
 
     async def start(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        self._server = await asyncio.start_unix_server(self._serve, self._path)
+        await self._socket.open()
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-            with contextlib.suppress(FileNotFoundError):
-                self._path.unlink()
+        await self._socket.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while line := await reader.readline():
-                writer.write(json.dumps(await self._answer(line)).encode() + b"\n")
-                await writer.drain()
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
+    def _with_parts(
+        self, act: Callable[[list[str]], Awaitable[None]]
+    ) -> Callable[[Request], Awaitable[list[str]]]:
+        async def verb(request: Request) -> list[str]:
+            parts = request.get("parts", [])
+            await act(parts)
+            return self._supervisor.resolve(parts)
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
-        try:
-            request = json.loads(line)
-            return {"ok": True, "result": await self._do(request["do"], request.get("parts", []))}
-        except (ProcessFailed, UnknownPart) as error:
-            return {"ok": False, "error": str(error)}
-        except (ValueError, KeyError, TypeError) as error:
-            return {"ok": False, "error": f"not a request: {error}"}
-
-    async def _do(self, verb: str, parts: list[str]) -> Any:
-        if verb == "status":
-            return self._supervisor.status()
-        if verb == "down":
-            self.down.set()
-            return None
-        verbs: dict[str, Callable[[list[str]], Awaitable[None]]] = {
-            "start": self._supervisor.start_parts,
-            "stop": self._supervisor.stop_parts,
-            "kill": self._supervisor.kill_parts,
-        }
-        await verbs[verb](parts)
-        return self._supervisor.resolve(parts)
+        return verb
 
 
 async def request(runtime: Runtime, verb: str, parts: list[str] | None = None) -> Any:
     """Result of one request. Raises NotRunning when no supervisor answers, ControlError when it refuses."""
     try:
-        reader, writer = await asyncio.open_unix_connection(socket_path(runtime))
-    except PermissionError:
+        return await control_socket.ask(socket_path(runtime), {"do": verb, "parts": parts or []})
+    except NotAllowed:
         raise ControlError(f"the supervisor in {runtime.directory} belongs to another user") from None
-    except (FileNotFoundError, ConnectionRefusedError):
+    except NobodyListens:
         raise NotRunning(f"nothing runs in {runtime.directory}: start it with isthmus up FILE") from None
-    try:
-        writer.write(json.dumps({"do": verb, "parts": parts or []}).encode() + b"\n")
-        await writer.drain()
-        line = await reader.readline()
-    finally:
-        writer.close()
-        await writer.wait_closed()
-    if not line:
-        raise NotRunning(f"the supervisor in {runtime.directory} went away")
-    answer = json.loads(line)
-    if not answer["ok"]:
-        raise ControlError(answer["error"])
-    return answer["result"]
+    except Refused as error:
+        raise ControlError(str(error)) from None
 
 
 def socket_path(runtime: Runtime) -> Path:

@@ -100,8 +100,10 @@ def _brokers(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster)
     specs = []
     for broker in cluster.brokers:
         name = broker_name(alias, broker.id)
-        settings = {**cluster.settings, **broker.settings}
         place = broker_site(cluster, broker)
+        near = runtime.zookeeper_preferred(topology, alias, place)
+        own = {"zookeeper.connect.preferred": near} if near else {}
+        settings = {**own, **cluster.settings, **broker.settings}
         arguments = (
             "broker",
             *("--id", str(broker.id)),

@@ -182,15 +182,13 @@ def _backups(document: dict[str, Any]) -> Iterator[Found]:
 def _topic_collisions(document: dict[str, Any]) -> Iterator[Found]:
     """`a.b` and `a_b` get the same metric name: Kafka refuses the second one."""
     for cluster, body in _items(document, "clusters"):
-        seen: dict[str, str] = {}
+        by_metric: dict[str, list[str]] = {}
         for topic, _ in _items(body, "topics"):
-            flat = topic.replace(".", "_")
-            if flat in seen:
-                yield (
-                    ("clusters", cluster, "topics", topic),
-                    f"collides with topic '{seen[flat]}' in metric names",
-                )
-            seen.setdefault(flat, topic)
+            by_metric.setdefault(topic.replace(".", "_"), []).append(topic)
+        for topics in by_metric.values():
+            for topic in topics if len(topics) > 1 else ():
+                others = "', '".join(other for other in topics if other != topic)
+                yield ("clusters", cluster, "topics", topic), f"collides with '{others}' in metric names"
 
 
 _CHECKS: tuple[Callable[[dict[str, Any]], Iterator[Found]], ...] = (

@@ -114,6 +114,13 @@ class Runtime:
         servers.sort(key=lambda server: server.site != site)  # its own site's first
         return self._addresses(topology, servers, site)
 
+    def zookeeper_preferred(self, topology: Topology, cluster: str, site: str) -> str:
+        """Those of `zookeeper_connect` that are in the site; empty where that says nothing."""
+        spec = topology.clusters[cluster]
+        servers = [Reached(server.name, server.site) for server in zookeeper_members(cluster, spec)]
+        own = [server for server in servers if server.site == site]
+        return self._addresses(topology, own, site) if len(own) < len(servers) else ""
+
     def store_endpoint(self, topology: Topology, store: str) -> str | None:
         """URL of the S3 API; None means the provider's own (AWS)."""
         spec = topology.object_stores[store]

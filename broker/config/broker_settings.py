@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from broker.config.cluster_settings import CoordinatorSettings, ReplicationSettings, TopicCreationSettings
 from broker.config.definition import Definition, definitions
+from broker.config.kinds import split_servers
 from broker.config.listeners import Endpoint, parse_listeners, parse_protocol_map
 from broker.config.security_settings import ListenerSecurity, SecuritySettings, listener_security
 from broker.config.server_settings import ConnectionSettings, IdentitySettings, LogSettings
@@ -58,6 +59,11 @@ class BrokerConfig(
     @property
     def data_directories(self) -> tuple[str, ...]:
         return self.log_dirs or (self.log_dir,)
+
+    @property
+    def zookeeper_preferred(self) -> tuple[str, ...]:
+        """Servers of ZooKeeper that are tried first, as `zookeeper.connect` names them."""
+        return split_servers(self.zookeeper_connect_preferred or "")
 
     @property
     def zookeeper_wait_ms(self) -> int:

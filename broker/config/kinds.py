@@ -107,6 +107,12 @@ def servers(value: object) -> str | None:
     return None
 
 
+def split_servers(connect: str) -> tuple[str, ...]:
+    """The servers of a connection string, without its chroot."""
+    hosts = connect.partition("/")[0].split(",")
+    return tuple(host.strip() for host in hosts if host.strip())
+
+
 def directories(value: object) -> str | None:
     """One path or more: an empty one would be the working directory (KIP-1161)."""
     paths = [value] if isinstance(value, str) else value

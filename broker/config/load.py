@@ -8,6 +8,7 @@ from types import MappingProxyType
 from broker.config.broker_settings import BROKER_DEFINITIONS, BrokerConfig
 from broker.config.definition import ConfigError, unknown
 from broker.config.foreign import IGNORED, refused
+from broker.config.kinds import split_servers
 from broker.config.listeners import Endpoint
 from broker.config.security_rules import security_contradictions
 from broker.config.security_settings import PREFIX, check_listener_setting
@@ -81,6 +82,9 @@ def _contradictions(config: BrokerConfig) -> Iterable[str]:
         yield f"advertised.listeners: {error}"
         return
     yield from _listener_contradictions(config, endpoints, advertised)
+    strange = set(config.zookeeper_preferred) - set(split_servers(config.zookeeper_connect or ""))
+    if strange:
+        yield f"zookeeper.connect.preferred: {', '.join(sorted(strange))} is not among zookeeper.connect"
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         yield "group.min.session.timeout.ms: must not be above group.max.session.timeout.ms"
     if config.broker_id > config.reserved_broker_max_id:

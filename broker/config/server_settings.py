@@ -68,6 +68,14 @@ class IdentitySettings:
         "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end.",
         servers,
     )
+    zookeeper_connect_preferred: str | None = setting(
+        "zookeeper.connect.preferred",
+        Kind.STRING,
+        None,
+        "Those of the servers of zookeeper.connect that are tried first, as of the broker's own site;"
+        " without it, and among them, the order is random as in Kafka.",
+        servers,
+    )
     zookeeper_session_timeout_ms: int = setting(
         "zookeeper.session.timeout.ms",
         Kind.INT,

@@ -5,7 +5,8 @@ Must not know Kafka's paths, nor when a command is worth trying again (`zookeepe
 
 import asyncio
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +41,21 @@ ERRORS: dict[type[Exception], type[ZooKeeperError]] = {
 }
 
 
-def open_client(hosts: str, session_timeout_ms: int, session: tuple[int, bytes] | None = None) -> Any:
+def open_client(
+    hosts: str,
+    session_timeout_ms: int,
+    session: tuple[int, bytes] | None = None,
+    preferred: Collection[str] = (),
+) -> Any:
+    """A client that is not started. Servers of `preferred` are tried before the others each time it has none;
+    a session stays where it is while that server answers.
+    """
     quiet = logging.getLogger("isthmus.broker.kazoo")
     quiet.setLevel(logging.CRITICAL)  # what matters of its talk is logged here, in our words
     forever = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, max_jitter=0.2)
     client = KazooClient(
-        hosts=",".join(host.strip() for host in hosts.split(",")),
+        hosts=",".join(in_order(hosts, preferred)),
+        randomize_hosts=not preferred,
         timeout=session_timeout_ms / 1000,
         client_id=session,
         connection_retry=forever,
@@ -54,6 +64,14 @@ def open_client(hosts: str, session_timeout_ms: int, session: tuple[int, bytes] 
     client.negotiated_ms = session_timeout_ms
     _keep_negotiated_timeout(client)
     return client
+
+
+def in_order(hosts: str, preferred: Collection[str]) -> list[str]:
+    """Random, so that brokers with one setting spread over the servers; the preferred ones in front."""
+    servers = [host.strip() for host in hosts.split(",")]
+    random.shuffle(servers)
+    servers.sort(key=lambda server: server not in preferred)
+    return servers
 
 
 def _keep_negotiated_timeout(client: Any) -> None:

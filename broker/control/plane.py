@@ -102,6 +102,7 @@ class ControlPlane:
             config.zookeeper_connect,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             wait_ms=config.zookeeper_wait_ms,
+            preferred=config.zookeeper_preferred,
         )
         try:
             await identity.prepare_tree(zookeeper)

@@ -9,7 +9,7 @@ Must not know Kafka's paths.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from kazoo import exceptions as kazoo_errors
@@ -62,10 +62,15 @@ class ZooKeeper:
         client.add_listener(self._state_changed)
 
     @classmethod
-    async def connect(cls, address: str, *, session_timeout_ms: int, wait_ms: int) -> Self:
-        """Open a session, and make the chroot if it is missing. Raises ZooKeeperUnavailable."""
+    async def connect(
+        cls, address: str, *, session_timeout_ms: int, wait_ms: int, preferred: Collection[str] = ()
+    ) -> Self:
+        """Open a session, and make the chroot if it is missing. Servers of `preferred` are tried first.
+
+        Raises ZooKeeperUnavailable.
+        """
         hosts, slash, chroot = address.partition("/")
-        client = open_client(hosts, session_timeout_ms)
+        client = open_client(hosts, session_timeout_ms, preferred=preferred)
         zookeeper = cls(client, asyncio.get_running_loop(), address)
         try:
             await asyncio.to_thread(client.start, wait_ms / 1000)

@@ -1,4 +1,4 @@
-"""`isthmus topology …`: check and show topology files without starting anything."""
+"""`isthmus topology …`: check and show topology files; compare running clusters with them, and apply them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
+from isthmus.commands.topology_plan import apply, plan
 from isthmus.output import fail, note, print_json, say
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check and show topology files.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check, show and apply topology files.")
+app.command()(plan)
+app.command()(apply)
 
 File = Annotated[Path, typer.Argument(help="topology YAML", show_default=False)]
 

@@ -1,21 +1,16 @@
 """C16: a topic is deleted and made anew while one replica is away: nothing of the old one comes back."""
 
 import asyncio
-import os
 import time
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from protocol.client import Connection
-from protocol.messages.alter_partition_reassignments_request import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
 from tests.support.broker import Cluster
+from tests.support.moves import reassign
+from tests.support.slow import slow
 from tests.support.three_brokers import (
+    StartThree,
     admin,
     consume,
     create,
@@ -23,12 +18,10 @@ from tests.support.three_brokers import (
     isthmus,
     leader,
     produce,
-    three_brokers,
 )
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-Make = Callable[[int], Cluster]
 OLD = [b"A-%d" % number for number in range(500)]
 NEW = [b"B-%d" % number for number in range(20)]
 
@@ -51,20 +44,6 @@ def make_anew(cluster: Cluster, topic: str) -> None:
     assert produce(cluster, topic, NEW) == NEW
 
 
-async def reassign(cluster: Cluster, topic: str, target: list[int]) -> None:
-    partitions = [ReassignablePartition(partition_index=0, replicas=target)]
-    request = AlterPartitionReassignmentsRequest(
-        topics=[ReassignableTopic(name=topic, partitions=partitions)]
-    )
-    controller = admin(cluster).list_topics(timeout=10).controller_id
-    connection = await Connection.open("127.0.0.1", cluster.brokers[controller].port)
-    try:
-        response = await connection.send(request)
-    finally:
-        await connection.close()
-    assert (response.error_code, response.responses[0].partitions[0].error_code) == (0, 0)
-
-
 def assert_only_new(cluster: Cluster, topic: str) -> None:
     """Broker 3 gets a replica, leads and serves the new topic's records only; all replicas are equal."""
     asyncio.run(reassign(cluster, topic, [3, 1, 2]))
@@ -77,8 +56,8 @@ def assert_only_new(cluster: Cluster, topic: str) -> None:
     assert compared.returncode == 0, compared.stdout + compared.stderr
 
 
-def test_records_of_the_old_topic_never_appear_in_the_new_one(cluster: Make) -> None:
-    made = three_brokers(cluster(0))
+def test_records_of_the_old_topic_never_appear_in_the_new_one(start_three: StartThree) -> None:
+    made = start_three()
     topics = ("away", "dying")
     for topic in topics:
         create(made, topic, (3, 1, 2))
@@ -108,11 +87,9 @@ def test_records_of_the_old_topic_never_appear_in_the_new_one(cluster: Make) -> 
     assert_only_new(made, "dying")
 
 
-@pytest.mark.skipif(
-    os.environ.get("ISTHMUS_SLOW") != "1", reason="seven starts of brokers: ISTHMUS_SLOW=1 runs it"
-)
-def test_a_whole_cluster_restarts_between_deletion_and_creation(cluster: Make) -> None:
-    made = three_brokers(cluster(0))
+@slow("seven starts of brokers")
+def test_a_whole_cluster_restarts_between_deletion_and_creation(start_three: StartThree) -> None:
+    made = start_three()
     create(made, "t", (3, 1, 2))
     assert produce(made, "t", OLD) == OLD
     made.brokers[3].kill()

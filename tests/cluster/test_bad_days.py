@@ -1,7 +1,6 @@
 """Bad days of a cluster: each ends in a clear refusal or a safe repair, never in a silent difference."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,22 +10,21 @@ from kazoo.client import KazooClient
 
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.clock_shim import ClockShim
+from tests.support.slow import slow
 from tests.support.three_brokers import (
     QUICK,
+    StartThree,
     consume,
     create,
     in_sync,
     isthmus,
     leader,
     produce,
-    three_brokers,
 )
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-slow = pytest.mark.skipif(
-    os.environ.get("ISTHMUS_SLOW") != "1", reason="half a minute of brokers starting: ISTHMUS_SLOW=1 runs it"
-)
+brokers_starting = slow("half a minute of brokers starting")
 Make = Callable[[int], Cluster]
 
 
@@ -50,10 +48,10 @@ def put_back(broker: BrokerProcess, copy: Path) -> None:
     shutil.copytree(copy, log_directory(broker))
 
 
-@slow
-def test_a_follower_whose_disk_went_back_in_time_is_repaired(cluster: Make, tmp_path: Path) -> None:
+@brokers_starting
+def test_a_follower_whose_disk_went_back_in_time_is_repaired(start_three: StartThree, tmp_path: Path) -> None:
     """Its old log ends in an epoch that others have gone on from."""
-    made = three_brokers(cluster(0))
+    made = start_three()
     create(made, "t", (1, 2, 3))
     written = produce(made, "t", values(200, "a"))
     made.brokers[3].stop()
@@ -74,9 +72,11 @@ def test_a_follower_whose_disk_went_back_in_time_is_repaired(cluster: Make, tmp_
     assert_equal_replicas(made, "t")
 
 
-def test_a_member_of_the_isr_with_an_older_disk_does_not_lead(cluster: Make, tmp_path: Path) -> None:
+def test_a_member_of_the_isr_with_an_older_disk_does_not_lead(
+    start_three: StartThree, tmp_path: Path
+) -> None:
     """All are killed in sync; the preferred leader comes back first, with an older copy of a clean stop."""
-    made = three_brokers(cluster(0))
+    made = start_three()
     create(made, "t", (1, 2, 3))
     written = produce(made, "t", values(100, "a"))
     made.brokers[1].stop()
@@ -97,9 +97,11 @@ def test_a_member_of_the_isr_with_an_older_disk_does_not_lead(cluster: Make, tmp
     assert_equal_replicas(made, "t")
 
 
-@slow
-def test_a_directory_that_was_moved_after_a_clean_stop_is_no_older_one(cluster: Make, tmp_path: Path) -> None:
-    made = three_brokers(cluster(0))
+@brokers_starting
+def test_a_directory_that_was_moved_after_a_clean_stop_is_no_older_one(
+    start_three: StartThree, tmp_path: Path
+) -> None:
+    made = start_three()
     create(made, "t", (1, 2, 3))
     produce(made, "t", values(10, "a"))
     made.brokers[1].stop()
@@ -137,7 +139,7 @@ def test_a_foreign_tree_is_refused_and_left_alone(
         client.close()
 
 
-@slow
+@brokers_starting
 def test_the_clock_of_one_broker_is_an_hour_ahead(cluster: Make, tmp_path: Path) -> None:
     """It leads, stamps records with its own time, and hands over to one whose clock is right."""
     shim = ClockShim(tmp_path)

@@ -4,7 +4,6 @@ I3 with real processes: who may have lost leadership acknowledges nothing, and c
 """
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,67 +13,20 @@ from kazoo.client import KazooClient
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
 from broker.control.zookeeper_ensemble import Ensemble
-from protocol.client import Connection
 from protocol.errors import ErrorCode
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.support.batches import batch
-from tests.support.broker import BrokerProcess, Cluster
+from tests.support.broker import Cluster
 from tests.support.ensemble import TestEnsemble
 from tests.support.proxy import LossyProxy
-from tests.support.three_brokers import QUICK, consume, create, leader
+from tests.support.slow import SLOW, slow
+from tests.support.three_brokers import QUICK, consume, create, in_sync, leader
 from tests.support.waiting import eventually, wait_until
+from tests.support.writer import Writer
 from tests.support.zookeeper import fresh_chroot
 
 pytestmark = pytest.mark.cluster
 SESSION_S = 3.0
 SETTINGS = {**QUICK, "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000))}
-SLOW = bool(os.environ.get("ISTHMUS_SLOW"))
 SERVERS_OF_A_SITE = 3 if SLOW else 1
-
-
-class Writer:
-    """Writes to one broker, whoever leads, with acks=1; keeps when each write was acknowledged or refused."""
-
-    def __init__(self, broker: BrokerProcess, topic: str) -> None:
-        self._broker, self._topic = broker, topic
-        self._task: asyncio.Task[None] | None = None
-        self.acknowledged: list[tuple[float, bytes]] = []
-        self.refused: list[tuple[float, ErrorCode]] = []
-
-    async def __aenter__(self) -> "Writer":
-        self._task = asyncio.create_task(self._write())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._task is not None
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-
-    @property
-    def last(self) -> float:
-        return self.acknowledged[-1][0] if self.acknowledged else 0.0
-
-    async def _write(self) -> None:
-        connection = await Connection.open("127.0.0.1", self._broker.port, client_id="writer")
-        number = 0
-        try:
-            while True:
-                number += 1
-                value = b"%d of broker %d" % (number, self._broker.broker_id)
-                code = await self._send(connection, value)
-                if code is ErrorCode.NONE:
-                    self.acknowledged.append((time.monotonic(), value))
-                else:
-                    self.refused.append((time.monotonic(), code))
-                await asyncio.sleep(0.01)
-        finally:
-            await connection.close()
-
-    async def _send(self, connection: Connection, value: bytes) -> ErrorCode:
-        data = PartitionProduceData(index=0, records=batch([value]))
-        topic = TopicProduceData(name=self._topic, partition_data=[data])
-        answer = await connection.send(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]))
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
 @pytest.fixture
@@ -103,7 +55,7 @@ async def test_without_a_quorum_brokers_stop_in_time_and_come_back_by_themselves
         await asyncio.to_thread(cluster.start)
         await asyncio.to_thread(create, cluster, "t", (1, 2, 3))
         pids = [broker.pid for broker in cluster.brokers.values()]
-        async with Writer(cluster.brokers[1], "t") as writer:
+        async with Writer(cluster.brokers[1].port, "t") as writer:
             await until(lambda: len(writer.acknowledged) > 20, "writes")
             ensemble.servers[1].pause()
             await until(lambda: time.monotonic() - writer.last < 1, "writes with two of three servers")
@@ -120,7 +72,7 @@ async def test_without_a_quorum_brokers_stop_in_time_and_come_back_by_themselves
             )
         assert [broker.pid for broker in cluster.brokers.values()] == pids
         assert "take no writes here" in cluster.brokers[1].output
-        async with Writer(cluster.brokers[leader(cluster, "t")], "t") as writer:
+        async with Writer(cluster.brokers[leader(cluster, "t")].port, "t") as writer:
             await until(lambda: len(writer.acknowledged) > 5, "writes again")
     finally:
         cluster.close()
@@ -140,10 +92,10 @@ async def test_a_leader_that_zookeeper_does_not_hear_is_silent_before_another_on
         cluster.add(3, settings=SETTINGS)
         await asyncio.to_thread(cluster.start)
         await asyncio.to_thread(create, cluster, "t", (1, 2, 3))
-        async with Writer(cluster.brokers[1], "t") as old:
+        async with Writer(cluster.brokers[1].port, "t") as old:
             await until(lambda: len(old.acknowledged) > 20, "writes")
             proxy.cut()
-            async with Writer(cluster.brokers[2], "t") as new:
+            async with Writer(cluster.brokers[2].port, "t") as new:
                 await until(lambda: new.acknowledged, "a new leader")
                 first = new.acknowledged[0][0]
                 assert old.last < first, "two leaders acknowledge"
@@ -168,7 +120,7 @@ async def test_a_leader_that_slept_beyond_its_session_acknowledges_nothing_when_
             cluster.add(number, settings=SETTINGS)
         await asyncio.to_thread(cluster.start)
         await asyncio.to_thread(create, cluster, "t", (1, 2, 3))
-        async with Writer(cluster.brokers[1], "t") as old, Writer(cluster.brokers[2], "t") as new:
+        async with Writer(cluster.brokers[1].port, "t") as old, Writer(cluster.brokers[2].port, "t") as new:
             await until(lambda: len(old.acknowledged) > 20, "writes")
             cluster.brokers[1].pause()
             try:
@@ -185,8 +137,6 @@ async def test_a_leader_that_slept_beyond_its_session_acknowledges_nothing_when_
 
 
 async def _in_sync(cluster: Cluster) -> list[int]:
-    from tests.support.three_brokers import in_sync
-
     return await asyncio.to_thread(in_sync, cluster, "t")
 
 
@@ -236,7 +186,7 @@ def test_two_sites_with_hierarchical_quorums_have_no_writer_when_cut_and_two_whe
         assert read(made.connect_to(*west)) == b"west"
 
 
-@pytest.mark.skipif(not SLOW, reason="half a minute of ZooKeeper starting: ISTHMUS_SLOW=1 runs it")
+@slow("half a minute of ZooKeeper starting")
 def test_two_sites_and_a_tie_breaker_survive_the_loss_of_the_site_with_the_leader(tmp_path: Path) -> None:
     with TestEnsemble(tmp_path, {"a": (1,), "b": (2,), "tie": (3,)}) as made:
         write(made.connect, b"all")

@@ -1,9 +1,7 @@
 """The last in-sync replica that was killed: no leader without a person's word, which loses nothing."""
 
 import json
-import os
 import re
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import ResourceType
@@ -11,7 +9,9 @@ from confluent_kafka.admin import ResourceType
 from broker.control.previous_end import FILE_NAME
 from tests.support.broker import Cluster
 from tests.support.moves import configure
+from tests.support.slow import slow
 from tests.support.three_brokers import (
+    StartThree,
     consume,
     create,
     in_sync,
@@ -19,15 +19,11 @@ from tests.support.three_brokers import (
     leader,
     metric,
     produce,
-    three_brokers,
 )
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-slow = pytest.mark.skipif(
-    os.environ.get("ISTHMUS_SLOW") != "1", reason="unit tests have the rule: ISTHMUS_SLOW=1"
-)
-Make = Callable[[int], Cluster]
+elsewhere = slow("unit tests have the rule")
 
 
 def last_of_three(cluster: Cluster, topic: str) -> list[bytes]:
@@ -47,8 +43,8 @@ def metrics_url(cluster: Cluster, number: int) -> str:
     return found[1]
 
 
-def test_a_killed_last_replica_waits_for_a_word(cluster: Make) -> None:
-    made = three_brokers(cluster(0), arguments=("--metrics-port", "0"))
+def test_a_killed_last_replica_waits_for_a_word(start_three: StartThree) -> None:
+    made = start_three(arguments=("--metrics-port", "0"))
     create(made, "t", (1, 2, 3))
     create(made, "alone", (1,))
     produce(made, "alone", [b"mine"])
@@ -80,9 +76,9 @@ def test_a_killed_last_replica_waits_for_a_word(cluster: Make) -> None:
     assert consume(made, "t", 150) == values
 
 
-@slow
-def test_a_setting_gives_kafkas_behaviour_also_while_brokers_run(cluster: Make) -> None:
-    made = three_brokers(cluster(0))
+@elsewhere
+def test_a_setting_gives_kafkas_behaviour_also_while_brokers_run(start_three: StartThree) -> None:
+    made = start_three()
     create(made, "t", (1, 2, 3))
     for number in made.brokers:
         wanted = {"unclean.last.replica.election.enable": "true"}
@@ -93,12 +89,12 @@ def test_a_setting_gives_kafkas_behaviour_also_while_brokers_run(cluster: Make) 
     assert consume(made, "t", 150) == values
 
 
-@slow
+@elsewhere
 def test_a_cluster_that_is_killed_at_once_helps_itself_and_after_a_power_cut_who_kept_its_machine_leads(
-    cluster: Make,
+    start_three: StartThree,
 ) -> None:
     """All are killed together, twice; then broker 1 finds another boot id and half of its log."""
-    made = three_brokers(cluster(0))
+    made = start_three()
     create(made, "t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
     values = produce(made, "t", [f"{number}".encode() * 50 for number in range(200)])
     for broker in made.brokers.values():

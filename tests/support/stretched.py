@@ -124,6 +124,23 @@ class RunningTopology:
 
         wait_until(there, f"ISR {members} in every partition of {topic}", bound_s=90.0)
 
+    def same_replicas(self, topic: str, cluster: str = "main") -> bool:
+        """Whether all brokers of the cluster have the same bytes of each partition on their disks."""
+        topology = self.topology
+        directories = [
+            topology.data_directory / f"{cluster}-broker-{broker.id}" / "log"
+            for broker in topology.clusters[cluster].brokers
+        ]
+        partitions = len(self.admin().list_topics(topic, timeout=30).topics[topic].partitions)
+        return all(
+            len({_log_bytes(path / f"{topic}-{index}") for path in directories}) == 1
+            for index in range(partitions)
+        )
+
+
+def _log_bytes(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+
 
 def document_of(file: Path) -> dict[str, Any]:
     """A topology file as plain data, to be changed."""

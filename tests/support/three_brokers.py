@@ -7,6 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,6 +17,14 @@ from tests.support.waiting import wait_until
 
 QUICK = {"replica.lag.time.max.ms": "2000", "replica.fetch.backoff.ms": "100"}
 _ROOT = Path(__file__).resolve().parents[2]
+
+
+class StartThree(Protocol):
+    """The fixture `start_three`."""
+
+    def __call__(
+        self, settings: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+    ) -> Cluster: ...
 
 
 def three_brokers(

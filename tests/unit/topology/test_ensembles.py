@@ -65,6 +65,9 @@ def test_each_server_reaches_the_others_over_its_links_and_names_no_address_of_i
     seen = runtime.zookeeper_connect(topology, "main", "paris").split(",")
     assert seen[0] == f"127.0.0.1:{ports['main-zookeeper-2']}"
     assert f"127.0.0.1:{ports[relay_port('main-zookeeper-1', 'paris')]}" in seen
+    near = f"zookeeper.connect.preferred=127.0.0.1:{ports['main-zookeeper-2']}"
+    assert near in specs["main-broker-2"].arguments
+    assert near not in specs["main-broker-1"].arguments
     targets = {route.target_port for route in network_plan(topology, runtime).routes}
     assert ports["main-zookeeper-3 election"] in targets
 
@@ -78,6 +81,17 @@ def test_without_a_simulated_network_servers_are_reached_where_they_are(tmp_path
     assert ports["main-zookeeper-2"] == 4001
     assert f"--server 1=127.0.0.1:{ports['main-zookeeper-1 quorum']}" in words
     assert f"--server 3=127.0.0.1:{ports['main-zookeeper-3 quorum']}" in words
+
+
+def test_a_broker_prefers_none_if_all_servers_are_in_one_site_or_none_in_its_own(
+    tmp_path: Path,
+) -> None:
+    for text in (servers("id: 1", "id: 2", "id: 3"), servers("id: 1, datacenter: b", "id: 2, datacenter: c")):
+        topology = parse_topology(text)
+        runtime = Runtime(tmp_path)
+        runtime.choose_ports(topology)
+        arguments = process_specs(topology, runtime, tmp_path)["main-broker-1"].arguments
+        assert "zookeeper.connect.preferred" not in " ".join(arguments)
 
 
 def test_groups_and_weights_reach_the_servers(tmp_path: Path) -> None:

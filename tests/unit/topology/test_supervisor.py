@@ -104,7 +104,7 @@ async def test_control_socket_acts_and_refuses(tmp_path: Path) -> None:
         assert pid_of(running) is None
         with pytest.raises(ControlError, match="there is no 'volt'"):
             await request(runtime, "start", ["volt"])
-        with pytest.raises(ControlError, match="not a request"):
+        with pytest.raises(ControlError, match="there is no request 'dance'"):
             await request(runtime, "dance")
         await request(runtime, "down")
         assert control.down.is_set()

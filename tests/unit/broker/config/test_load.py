@@ -92,6 +92,7 @@ def test_settings_without_effect_are_accepted_and_said(caplog):
         ({"inter.broker.listener.name": "INTERNAL"}, "inter.broker.listener.name"),
         ({"broker.id": "1001"}, "reserved.broker.max.id"),
         ({"group.min.session.timeout.ms": "9000000"}, "must not be above"),
+        ({"zookeeper.connect": "a:1,b:1/x", "zookeeper.connect.preferred": "b:1,c:1"}, "c:1 is not among"),
     ],
 )  # fmt: skip
 def test_contradictions_between_settings(properties, complaint):

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
+from broker.control.kazoo_calls import in_order
 from broker.control.multi_read import MultiRead
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import (
@@ -33,7 +35,7 @@ async def client(zookeeper: str) -> AsyncIterator[ZooKeeper]:
 
 
 async def fires(event: asyncio.Event) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await event.wait()
     event.clear()
 
@@ -155,7 +157,7 @@ async def test_a_server_that_restarts_costs_nothing_but_time(tmp_path) -> None:
         write = asyncio.create_task(client.set("/mine", b"2", 0))
         restarted = start_zookeeper(tmp_path / "zk", port=server.port)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 assert await write == 1
             assert client.session_id == session
             assert events == [SessionEvent.SUSPENDED, SessionEvent.RESUMED]
@@ -195,3 +197,45 @@ def test_two_servers_never_share_a_data_directory(zookeeper_server: EmbeddedZooK
 def test_a_taken_port_is_said(zookeeper_server: EmbeddedZooKeeper, tmp_path) -> None:
     with pytest.raises(EmbeddedZooKeeperError, match="Address already in use"):
         EmbeddedZooKeeper(tmp_path / "zk", port=zookeeper_server.port).start()
+
+
+async def test_a_preferred_server_is_tried_first_and_another_one_when_it_is_gone(tmp_path: Path) -> None:
+    """Three servers that know nothing of each other: what is written tells which one was asked."""
+    servers = [start_zookeeper(tmp_path / name) for name in "abc"]
+    address = ",".join(server.connect for server in servers)
+    near = servers[1]
+    try:
+
+        async def asked(number: int) -> list[str]:
+            """Servers that were written to."""
+            client = await ZooKeeper.connect(
+                address, session_timeout_ms=4000, wait_ms=30_000, preferred=(near.connect,)
+            )
+            await client.create(f"/{number}", b"")
+            await client.close()
+            found = []
+            for server in filter(EmbeddedZooKeeper.running, servers):
+                looking = await ZooKeeper.connect(server.connect, session_timeout_ms=4000, wait_ms=30_000)
+                if await looking.get(f"/{number}") is not None:
+                    found.append(server.connect)
+                await looking.close()
+            return found
+
+        for number in range(6):  # by chance once in 729 times
+            assert await asked(number) == [near.connect]
+        near.stop()
+        [other] = await asked(6)
+        assert other != near.connect
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def test_servers_are_in_random_order_and_the_preferred_ones_in_front() -> None:
+    hosts = "a:1, b:1,c:1,d:1"
+    orders = {tuple(in_order(hosts, ("c:1", "d:1"))) for _ in range(200)}
+    assert orders == {
+        (*front, *rest)
+        for front in (("c:1", "d:1"), ("d:1", "c:1"))
+        for rest in (("a:1", "b:1"), ("b:1", "a:1"))
+    }
