@@ -64,13 +64,15 @@ def main() -> None:
     parser.add_argument("bootstrap")
     parser.add_argument("partitions")
     parser.add_argument("--every-ms", type=float, default=5.0)
+    parser.add_argument("--debug", default="", help="librdkafka's debug contexts, on standard error")
     options = parser.parse_args()
     partitions = [
         (topic, int(index))
         for topic, _, index in (text.rpartition(":") for text in options.partitions.split(","))
     ]
+    settings = {"bootstrap.servers": options.bootstrap, "acks": "all", "linger.ms": 0}
     producer = Producer(
-        {"bootstrap.servers": options.bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0}
+        settings | ({"debug": options.debug, "log_level": 7} if options.debug else {"log_level": 0})
     )
     window, turn, due = Window(), 0, time.monotonic()
     print("ready", flush=True)

@@ -1,7 +1,8 @@
 """One broker as a process: builds the parts, starts them in order, says when it serves, ends them in order.
 
 Start: ZooKeeper (embedded, if asked for) → session and identity → logs → listeners → registration →
-controller election → ready. Stop is the reverse. Exit codes: 0 stopped as asked, 1 failed, 2 usage (wrong
+controller election → ready. Stop is the reverse, but for clients' sake leadership and registration go before
+the listeners (controlled shutdown). Exit codes: 0 stopped as asked, 1 failed, 2 usage (wrong
 settings). Every foreseen failure is one line on standard error.
 """
 
@@ -56,7 +57,9 @@ STAND_ALONE: Mapping[str, str] = {
 """Other defaults for a broker with its own ZooKeeper: alone, it can not keep Kafka's three replicas."""
 
 _log = logging.getLogger("isthmus.broker")
-_HAND_OVER_S = 5.0
+_HAND_OVER_S = 20.0
+_QUIET_S = 0.1
+_LINGER_S = 0.5
 _WATCH_CHILD_S = 0.5
 _DESCRIPTORS = 1 << 20
 
@@ -286,14 +289,21 @@ class _Process:
             self._watch.close()
         if self._metrics is not None:
             await self._metrics.close()
-        if self._plane is not None and self._broker is not None and self._config.controlled_shutdown_enable:
-            await self._plane.hand_over(_HAND_OVER_S)
         if self._plane is not None:
             epoch = self._plane.metadata.broker_epoch
-            await self._plane.controller.close()
+            if self._broker is not None and self._config.controlled_shutdown_enable:
+                await self._leave_to_others(self._broker, self._plane)
+            await self._plane.leave()
             if self._broker is not None:
                 await self._broker.stop(epoch)
             await self._plane.close()
+
+    async def _leave_to_others(self, broker: Broker, plane: ControlPlane) -> None:
+        """Controlled shutdown, while listeners still answer: clients hear from here who leads now."""
+        broker.replicating.about_to_stop()
+        await plane.hand_over(_HAND_OVER_S)
+        if len(plane.metadata.brokers) > 1:
+            await broker.found_others(_QUIET_S, _LINGER_S)
 
 
 def _earlier_broker_id(directories: tuple[str, ...]) -> int | None:

@@ -32,6 +32,7 @@ from protocol.types import TopicPartition
 _log = logging.getLogger("isthmus.broker")
 _PAUSE_AFTER_FAILURE_S = 1.0
 _STOP_WAIT_S = 3.0
+_TOLD_WAIT_S = 3.0
 _WRITE_AGAIN_S = 1.0
 _LOOK_AGAIN_S = 300.0
 
@@ -93,6 +94,7 @@ class Controller:
         self._jobs = Jobs()
         self._isr = IsrProposals()
         self._answers: list[_Answer] = []
+        self._stops: list[asyncio.Future[Any]] = []
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._rebalance: asyncio.Task[None] | None = None
@@ -126,9 +128,14 @@ class Controller:
     async def leave(self, broker_id: int) -> list[TopicPartition]:
         """A broker is about to stop; returns the partitions that nobody can take over from it.
 
+        All brokers have been told by then, or had the time to hear: whoever stops before that leaves clients
+        with metadata that sends them to a closed port.
         Raises ControllerMoved when this broker does not reign.
         """
-        return await self.ask(lambda work: hand_over(work, broker_id))
+        left, told = await self.ask(lambda work: hand_over(work, broker_id))
+        if told:
+            await asyncio.wait(told, timeout=_TOLD_WAIT_S)
+        return left
 
     async def ask(self, job: Callable[[Work], Awaitable[T]]) -> T:
         """Have a job of `controller_jobs` done. Raises KafkaError, ControllerMoved."""
@@ -376,6 +383,7 @@ class Controller:
             reign,
             functools.partial(self._write, core, reign),
             self._topics_touched.add,
+            functools.partial(self._send, core, reign),
         )
         await self._jobs.do_all(work)
         await finish_moves(work)
@@ -387,19 +395,25 @@ class Controller:
         self._isr.refuse(reason)
         self._jobs.refuse(reason)
 
-    def _send(self, core: ControllerCore, reign: Reign, deleted: Sequence[str]) -> None:
-        stops = []
+    def _send(
+        self, core: ControllerCore, reign: Reign, deleted: Sequence[str] = ()
+    ) -> "list[asyncio.Future[Any]]":
+        answers = []
+        self._stops = [answer for answer in self._stops if not answer.done()]
         for order in core.take_orders():
             answer = self._channels.send(order)
+            answers.append(answer)
             if isinstance(order.request, StopReplicaRequest):
-                stops.append(answer)
+                self._stops.append(answer)
             if isinstance(order.request, LeaderAndIsrRequest):
                 answer.add_done_callback(functools.partial(self._answered, reign, order))
             answer.add_done_callback(functools.partial(_look_at, order))
         if deleted:
+            stops, self._stops = self._stops, []
             task = asyncio.create_task(self._finish_deletion(reign, deleted, stops), name="topic deletion")
             self._deletions.add(task)
             task.add_done_callback(self._deletions.discard)
+        return answers
 
     async def _finish_deletion(
         self, reign: Reign, names: Sequence[str], stops: Sequence["asyncio.Future[Any]"]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from broker.control.elections import Election, LogEnds, elected, to_move_home
 from broker.control.last_replica import KilledTogether
-from broker.control.leader_choice import first_state, handed_over, next_state
+from broker.control.leader_choice import first_state, handed_over, left_out, next_state
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
@@ -200,17 +200,19 @@ class ControllerCore:
         )
 
     def leave(self, broker_id: int) -> list[StateWrite]:
-        """A broker is about to stop: others take over what they can."""
+        """A broker is about to stop: others take over what they can, and wait for no copy of its."""
         self.leaving.add(broker_id)
         writes = []
-        for partition in self.led_by(broker_id):
-            if partition in self.unread:
+        for partition, stored in self.states.items():
+            if partition.topic in self.deleting or partition in self.unread:
                 continue
-            stored = self.states[partition]
-            able = [number for number in self.brokers if number not in self.offline.of(partition)]
-            state = handed_over(
-                stored.state, self._replicas(partition), able, self.leaving, self.sender.epoch
-            )
+            if stored.state.leader == broker_id:
+                able = [number for number in self.brokers if number not in self.offline.of(partition)]
+                state = handed_over(
+                    stored.state, self._replicas(partition), able, self.leaving, self.sender.epoch
+                )
+            else:
+                state = left_out(stored.state, broker_id, self.sender.epoch)
             if state is not None:
                 writes.append(StateWrite(partition, state, stored.version))
         return writes
@@ -308,7 +310,8 @@ class ControllerCore:
             return ErrorCode.NOT_CONTROLLER if newer else ErrorCode.INVALID_UPDATE_VERSION, None
         for member, epoch in proposal.isr:
             broker = self.brokers.get(member)
-            away = member in self.leaving or member in self.offline.of(partition)
+            stops = member in self.leaving and member != leader  # its own hand-over waits for the others
+            away = stops or member in self.offline.of(partition)
             if broker is None or away or 0 <= epoch != broker.epoch:
                 return ErrorCode.INELIGIBLE_REPLICA, None
         return ErrorCode.NONE, StateWrite(

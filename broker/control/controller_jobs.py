@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from broker.control import reassignment
 from broker.control.controller_core import ControllerCore, StateWrite
+from broker.control.controller_reads import batches
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
 from broker.control.elections import Election, LogEnds
 from broker.control.nodes import TopicNode
@@ -20,6 +21,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 
 T = TypeVar("T")
+
+HANDED_OVER_AT_ONCE = 500
 
 Results = dict[TopicPartition, KafkaError | None]
 """For each partition None, or why not."""
@@ -34,6 +37,8 @@ class Work(NamedTuple):
     write: Callable[[Sequence[StateWrite]], Awaitable[None]]
     touch: Callable[[str], None]
     """The topic's node has changed: read it, and do what follows, before anything is sent."""
+    send: Callable[[], Sequence["asyncio.Future[Any]"]]
+    """Tell brokers of what is written already; their answers."""
 
 
 Job = Callable[[Work], Awaitable[Any]]
@@ -70,10 +75,24 @@ class Jobs:
                 answer.set_exception(ControllerMoved(reason))
 
 
-async def hand_over(work: Work, broker_id: int) -> list[TopicPartition]:
-    """A broker is about to stop; returns the partitions that nobody can take over from it."""
-    await work.write(work.core.leave(broker_id))
-    return work.core.led_by(broker_id)
+class HandedOver(NamedTuple):
+    """`left` are partitions that nobody can take over; `told` what brokers answer to the orders."""
+
+    left: list[TopicPartition]
+    told: "list[asyncio.Future[Any]]"
+
+
+async def hand_over(work: Work, broker_id: int) -> HandedOver:
+    """A broker is about to stop.
+
+    Some hundred partitions at a time: what is written is told at once, so that no partition is without a
+    leader for as long as thousands of others take.
+    """
+    told: list[asyncio.Future[Any]] = []
+    for some in batches(work.core.leave(broker_id), HANDED_OVER_AT_ONCE):
+        await work.write(some)
+        told += work.send()
+    return HandedOver(work.core.led_by(broker_id), told)
 
 
 async def elect_leaders(

@@ -89,6 +89,18 @@ def handed_over(
     return PartitionState(leader, state.leader_epoch + 1, isr, controller_epoch)
 
 
+def left_out(state: PartitionState, leaving: int, controller_epoch: int) -> PartitionState | None:
+    """State after a follower that is about to stop has left the ISR; None when it is not in it, or leads.
+
+    In the same term. Its leader must not go on waiting for a copy that nobody makes any more.
+    (Kafka: `KafkaController.doControlledShutdown`, which stops followers' replicas.)
+    """
+    if state.leader in (NO_LEADER, leaving) or leaving not in state.isr:
+        return None
+    isr = tuple(member for member in state.isr if member != leaving)
+    return PartitionState(state.leader, state.leader_epoch, isr, controller_epoch)
+
+
 def _elect(state: PartitionState, replicas: Sequence[int], living: Collection[int]) -> int | None:
     return next((replica for replica in replicas if replica in living and replica in state.isr), None)
 

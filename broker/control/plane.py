@@ -15,8 +15,9 @@ from broker.clock import Clock
 from broker.config import BrokerConfig, Endpoint
 from broker.control import identity, paths
 from broker.control.config_store import ConfigStore
+from broker.control.controlled_shutdown import ControlledShutdown
 from broker.control.controller import Controller, Rebalancing
-from broker.control.controller_store import ControllerMoved, ControllerStore
+from broker.control.controller_store import ControllerStore
 from broker.control.features import SUPPORTED, FeatureStore
 from broker.control.last_replica import PreviousEnd
 from broker.control.log_dir_events import LogDirEvents
@@ -31,10 +32,8 @@ from broker.control.topic_admin import TopicAdmin
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import SessionEvent, SessionExpired
 from broker.replication.lease import Lease
-from protocol.client import ClientSecurity, Connection
+from protocol.client import ClientSecurity
 from protocol.client.security import PLAINTEXT
-from protocol.errors import ProtocolError
-from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
 
 _log = logging.getLogger("isthmus.broker")
 _TELL_EVERY_S = 10.0
@@ -217,37 +216,23 @@ class ControlPlane:
 
     async def hand_over(self, timeout_s: float) -> None:
         """Ask the controller to move leadership away from this broker (controlled shutdown)."""
-        if not self.zookeeper.connected:
-            return  # no state can be written
-        try:
-            async with asyncio.timeout(timeout_s):
-                if self.controller.active:
-                    await self.controller.leave(self.config.broker_id)
-                else:
-                    await self._ask_to_leave()
-        except (ControllerMoved, ProtocolError, OSError, TimeoutError) as error:
-            _log.warning("leadership is not handed over before stopping: %r", error)
-
-    async def _ask_to_leave(self) -> None:
-        address = self.metadata.endpoint(self.metadata.controller_id, self.config.inter_broker_listener)
-        if address is None:
-            return
-        security = self.metadata.peer_security
-        connection = await Connection.open(
-            address.host,
-            address.port,
-            client_id="controlled-shutdown",
-            ssl=security.ssl,
-            sasl=security.sasl,
+        shutdown = ControlledShutdown(
+            self.config, self.metadata, self.controller, lambda: self.zookeeper.connected
         )
+        await shutdown.hand_over(timeout_s)
+
+    async def leave(self) -> None:
+        """Be no broker of the cluster any more, and not its controller, while listeners still answer: clients
+        and other brokers hear that this one is gone before they find its port closed.
+        """
+        if self._session_lease is not None:
+            self._session_lease.end()
         try:
-            await connection.send(
-                ControlledShutdownRequest(
-                    broker_id=self.config.broker_id, broker_epoch=self.metadata.broker_epoch
-                )
-            )
-        finally:
-            await connection.close()
+            if self._registration is not None:
+                await self._registration.deregister()
+            await self.controller.close()
+        except SessionExpired:
+            pass  # nothing of ours is left in ZooKeeper
 
     async def close(self) -> None:
         """Resign, deregister and end the session."""

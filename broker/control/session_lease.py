@@ -34,6 +34,7 @@ class SessionLease:
         self._heard = -math.inf
         self._lost = False  # the controller has not spoken since a session was lost
         self._over = False
+        self._ended = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -45,6 +46,11 @@ class SessionLease:
             asyncio.create_task(self._ask(), name="session-lease"),
             asyncio.create_task(self._tell(), name="session-lease-log"),
         ]
+
+    def end(self) -> None:
+        """This broker is about to give its registration back: what it leads is somebody else's then."""
+        self._ended = True
+        self._extend()
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -61,7 +67,7 @@ class SessionLease:
         metadata = self._metadata
         if self._lost and 0 <= metadata.broker_epoch <= metadata.told_epoch:
             self._lost = False
-        self._lease.until = -math.inf if self._lost else self._heard + self._held_s
+        self._lease.until = -math.inf if self._lost or self._ended else self._heard + self._held_s
 
     @property
     def _held_s(self) -> float:

@@ -39,9 +39,19 @@ class ReplicaFetchers:
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._of: dict[Key, LeaderFetcher] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._leaving = False
+
+    def follow_no_more(self) -> None:
+        """This broker is about to stop: what it hands over it does not copy from the new leaders any more,
+        which would take it for one that wants to be in sync.
+        """
+        self._leaving = True
 
     def follow(self, partition: Partition, leader: Leader) -> None:
         """Copy from this leader from now on, after cutting off what it does not have."""
+        if self._leaving:
+            self.unfollow(partition)
+            return
         key = (partition.topic_id, partition.index)
         before = self._of.get(key)
         self.relocate(leader)

@@ -98,7 +98,13 @@ class InSyncReplicas:
         self.settle(members, version)
 
     def update(self, members: Iterable[int], version: int, replicas: Iterable[int], now: float) -> None:
-        """The same term, as the controller now has it."""
+        """The same term, as the controller now has it.
+
+        Whom it has taken out is gone, or about to stop and fetching still: it is not proposed again at once.
+        """
+        for replica in set(self.members).difference(members):
+            if replica in self.followers:
+                self.followers[replica].refused()
         self._assign(replicas, now)
         self.settle(members, version)
 

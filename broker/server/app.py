@@ -138,6 +138,19 @@ class Broker:
         self.cleaner.start()
         return {endpoint.name: await self._open(endpoint) for endpoint in self.config.endpoints}
 
+    async def found_others(self, quiet_s: float, longest_s: float) -> None:
+        """After leadership has moved: wait until clients have been told by this broker who leads now.
+
+        Nobody asks anything any more for `quiet_s` then; those who ask for other things get `longest_s`.
+        """
+        begun = self.clock.monotonic()
+        while (now := self.clock.monotonic()) < begun + longest_s:
+            latest = max((listener.last_active for listener in self.listeners.values()), default=begun)
+            left = max(latest, begun) + quiet_s - now
+            if left <= 0:
+                return
+            await asyncio.sleep(min(left, begun + longest_s - now))
+
     async def stop(self, broker_epoch: int = -1) -> None:
         """Stop serving, finish what runs, close the logs so that the next start reads nothing twice.
 

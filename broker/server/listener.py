@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
@@ -110,6 +111,11 @@ class Listener(ConnectionOwner):
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
+
+    @property
+    def last_active(self) -> float:
+        """When a connection that is open has sent or taken something, in seconds of `now`."""
+        return max((connection.last_active for connection in self.connections), default=-math.inf)
 
     # -- what connections ask
 

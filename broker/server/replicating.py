@@ -82,6 +82,10 @@ class Replicating:
         max_lag_s = self._config.replica_lag_time_max_ms / 1000
         periodic.every(max_lag_s / 2, "ISR shrinking", lambda: self._shrink(max_lag_s))
 
+    def about_to_stop(self) -> None:
+        """What is handed over from now on is not followed."""
+        self.fetchers.follow_no_more()
+
     async def close(self) -> None:
         await self.isr_updates.close()
         await self.fetchers.close()

@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from broker.control.controller_core import IsrProposal
 from broker.control.nodes import PartitionState
 from broker.control.orders import StoredState
 from protocol.errors import ErrorCode
@@ -123,6 +124,33 @@ def test_a_leaving_broker_hands_over_what_others_have():
     world.core.written(key, *world.stored[key])
     assert world.leave(1) == [TopicPartition("alone", 0)]
     assert world.state("shared", 0) == PartitionState(2, 1, (2,), 1)
+
+
+def test_a_leaving_follower_is_not_waited_for_and_does_not_come_back():
+    world = World(THREE)
+    world.create("t", {0: (1, 2, 3)})
+    world.in_sync("t", 0, 1, 2, 3)
+    world.sent.clear()
+    assert world.leave(2) == []
+    assert world.state("t", 0) == PartitionState(1, 0, (1, 3), 1)
+    assert [number for number, kind in world.sent if kind == "LeaderAndIsrRequest"] == [1]
+    version = world.stored[TopicPartition("t", 0)].version
+    again = IsrProposal(0, version, ((1, 1), (2, 1), (3, 1)))
+    code, _ = world.core.propose_isr(1, TopicPartition("t", 0), again)
+    assert code == ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_leaving_leader_may_take_in_who_shall_take_over():
+    world = World(THREE)
+    world.create("t", {0: (1, 2)})
+    assert world.leave(1) == [TopicPartition("t", 0)]
+    joining = IsrProposal(0, world.stored[TopicPartition("t", 0)].version, ((1, 1), (2, 1)))
+    code, write = world.core.propose_isr(1, TopicPartition("t", 0), joining)
+    assert code == ErrorCode.NONE
+    assert write is not None
+    world.isr_stored(write)
+    assert world.leave(1) == []
+    assert world.state("t", 0) == PartitionState(2, 1, (2,), 1)
 
 
 def test_unclean_election_needs_permission():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.control.leader_choice import first_state, handed_over, next_state
+from broker.control.leader_choice import first_state, handed_over, left_out, next_state
 from broker.control.nodes import PartitionState
 
 
@@ -57,3 +57,10 @@ def test_a_restarted_leader_without_others_gets_a_new_epoch():
 def test_handing_over():
     assert handed_over(state(1, (1, 2)), (1, 2), {1, 2}, {1}, 9) == PartitionState(2, 6, (2,), 9)
     assert handed_over(state(1, (1,)), (1, 2), {1, 2}, {1}, 9) is None
+
+
+def test_leaving_the_isr():
+    assert left_out(state(1, (1, 2, 3)), 2, 9) == PartitionState(1, 5, (1, 3), 9)  # the leader's term goes on
+    assert left_out(state(1, (1, 3)), 2, 9) is None
+    assert left_out(state(2, (1, 2)), 2, 9) is None  # that is handed over
+    assert left_out(state(-1, (2,)), 2, 9) is None  # the only one who may lead when it is back

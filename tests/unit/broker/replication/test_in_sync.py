@@ -93,3 +93,13 @@ def test_positions_survive_a_word_of_the_controller_in_the_same_term() -> None:
     assert sorted(in_sync.followers) == [2, 4]
     in_sync.begin((1, 2), 7, (1, 2, 4), 10, 3.0)
     assert in_sync.high_watermark(10) == -1
+
+
+def test_whom_the_controller_has_taken_out_is_not_proposed_at_once() -> None:
+    in_sync = leading(1, 2)
+    in_sync.followers[2].fetched(10, 0, 10, 1.0)
+    in_sync.update((1,), 6, (1, 2, 3), 1.0)
+    in_sync.followers[2].fetched(10, 0, 10, 1.2)  # it stops soon, and fetches still
+    assert not in_sync.may_join(2, 10)
+    in_sync.followers[2].fetched(10, 0, 10, 3.0)
+    assert in_sync.may_join(2, 10)
