@@ -31,7 +31,7 @@ COMMANDS = {
     "zookeeper": "run one ZooKeeper server (embedded, for local use)",
     "object-store": "run a local S3 API (for trying things out)",
     "replicate": "run a link",
-    "links": "links: check, status, drift, translate",
+    "links": "links: check, status, drift, translate, acknowledge-gap",
     "topology": "topology files: validate, show, plan, apply",
     "topics": "topics: list, describe, create, grow, delete",
     "replicas": "whether the replicas of partitions hold the same bytes",

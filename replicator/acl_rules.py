@@ -112,8 +112,11 @@ def _topics(acl: Acl, scope: Scope) -> list[tuple[AclPattern, str]]:
     if everything:  # `*` at the target would cover topics that no source topic stands for
         return [(AclPattern.LITERAL, name) for name in scope.topics.values()]
     if acl.pattern is AclPattern.PREFIXED:
-        ours = any(name.startswith(acl.name) for name in scope.topics)
-        return [(acl.pattern, scope.naming.at_target(acl.name))] if ours else []
+        ours = {name: there for name, there in scope.topics.items() if name.startswith(acl.name)}
+        prefix = scope.naming.at_target(acl.name)
+        if all(there == prefix + name[len(acl.name) :] for name, there in ours.items()):
+            return [(acl.pattern, prefix)] if ours else []
+        return [(AclPattern.LITERAL, there) for there in ours.values()]  # renamed: no prefix says the same
     there = scope.topics.get(acl.name)
     return [(acl.pattern, there)] if there is not None else []
 

@@ -17,7 +17,15 @@ from typing import Any
 from protocol.types import TopicPartition
 from replicator.metrics import LinkMetrics, PartitionMetrics
 from replicator.progress import Entry
-from transfer.endpoint import Chunk, ClosedError, FaultKind, PositionLostError, SourceFault, TransferError
+from transfer.endpoint import (
+    Chunk,
+    ClosedError,
+    FaultKind,
+    PositionLostError,
+    RefusedError,
+    SourceFault,
+    TransferError,
+)
 from transfer.ledger import Copied, Gap
 
 _log = logging.getLogger("isthmus.replicator")
@@ -33,7 +41,9 @@ class State(StrEnum):
     WAITING = "waiting"
     """Stopped by something that is being cured; starts again by itself."""
     REFUSED = "refused"
-    """The target refuses its next batch; tried again now and then, never skipped."""
+    """The target refuses its next batch; tried again now and then, left out only as a dead letter."""
+    HELD = "held"
+    """It has a gap, and goes on once somebody acknowledges it (`on_gap: stop`)."""
     GONE = "gone"
     """The source topic is deleted."""
 
@@ -54,6 +64,8 @@ class Account:
     resume_at: int = -1
     """Where the source can go on after a fault; the gap up (or back) to there is booked by `settle`."""
     resume_reason: str = ""
+    refused: RefusedError | None = None
+    """What the target refused last; None once it was put aside."""
     source_end: int = -1
     """End of what can be read (committed) at the source, as last heard."""
     seen_end: int = -1
@@ -131,6 +143,7 @@ class Book:
             account.new_producer = True
             self._stop(account, State.WAITING, str(error), _AGAIN_SOON_S)
         else:
+            account.refused = error if isinstance(error, RefusedError) else None
             self._stop(account, State.REFUSED, str(error), self.retry_refused_s)
         self.metrics.errors.labels(self.metrics.name, "write").inc()
         _log.error("%s stands still: %s", tp, account.reason)

@@ -73,7 +73,7 @@ async def drift(source: ClusterClient, target: ClusterClient, settings: LinkSett
     rule = CopyRule(PatternList(settings.config_properties_exclude), settings.use_defaults_from == "source")
     rows: list[Drift] = []
     for name, topic in sorted(found.wanted.items()):
-        rows += _shape(topic, settings.replication_factor)
+        rows += shape(topic, settings.replication_factor)
         if name in here and topic.target_name in there:
             rows += _settings(topic, here[name], there[topic.target_name], ours.get(name, {}), rule)
     return rows if settings.sync_topic_configs else [_not_synced(row) for row in rows]
@@ -105,7 +105,7 @@ def _settings(
         )
 
 
-def _shape(topic: Wanted, replication_factor: int) -> Iterator[Drift]:
+def shape(topic: Wanted, replication_factor: int) -> Iterator[Drift]:
     """Partitions and replicas."""
     name, target_name = topic.source.name, topic.target_name
     here = len(topic.source.partitions)

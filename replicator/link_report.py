@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from protocol.client import LATEST, NO_RETRIES, ClusterClient, Isolation
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+from replicator.acknowledgements import Acknowledged, differences_of, open_differences
 from replicator.piecemeal import piecemeal
-from replicator.progress import read_ledgers
+from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
 from transfer.ledger import PartitionLedger
 
@@ -37,6 +38,7 @@ class LinkReport:
 
     rows: list[dict[str, Any]]
     differences: int
+    """On record and not acknowledged by anybody."""
     source_problem: str = ""
 
 
@@ -45,7 +47,8 @@ async def link_report(settings: LinkSettings) -> LinkReport:
     async with ClusterClient(
         settings.target.bootstrap, client_id="isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
     ) as client:
-        ledgers = await read_ledgers(client, settings.name)
+        store = ProgressStore(client, settings.progress_topic)
+        ledgers = {tp: entry.ledger for tp, entry in (await store.refresh()).entries().items()}
     problem = ""
     ends: Mapping[TopicPartition, SourceEnd] = {}
     try:
@@ -61,8 +64,9 @@ async def link_report(settings: LinkSettings) -> LinkReport:
             ends = await source_ends(client, ledgers)
     except (ProtocolError, TimeoutError) as error:
         problem = str(error) or "no answer in time"
-    rows = [row(tp, ledger, ends.get(tp)) for tp, ledger in sorted(ledgers.items())]
-    return LinkReport(rows, sum(ledger.differences for ledger in ledgers.values()), problem)
+    known = store.acknowledged
+    rows = [row(tp, ledger, ends.get(tp), known) for tp, ledger in sorted(ledgers.items())]
+    return LinkReport(rows, len(open_differences(ledgers, known)), problem)
 
 
 async def source_ends(
@@ -100,7 +104,9 @@ async def readable_ends(
     return await piecemeal(ask, tps)
 
 
-def row(tp: TopicPartition, ledger: PartitionLedger, end: SourceEnd | None) -> dict[str, Any]:
+def row(
+    tp: TopicPartition, ledger: PartitionLedger, end: SourceEnd | None, known: Acknowledged | None = None
+) -> dict[str, Any]:
     """One partition. `lag` is None while it is unknown; then `state` says why."""
     lag = None
     state = end.state if end is not None else "the source does not answer"
@@ -117,6 +123,11 @@ def row(tp: TopicPartition, ledger: PartitionLedger, end: SourceEnd | None) -> d
         "state": state,
         "runs": len(ledger.runs),
         "gaps": [(gap.start, gap.end, gap.reason) for gap in (*ledger.former_gaps, *ledger.gaps)],
+        "acknowledged": [
+            {"kind": found.kind, "start": found.start, "end": found.end, **asdict(known[found])}
+            for found in differences_of(tp, ledger)
+            if known is not None and found in known
+        ],
         "superseded": [(part.start, part.end, part.reason) for part in ledger.superseded],
         "notes": [note.text for note in ledger.notes],
     }

@@ -14,7 +14,9 @@ import time
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition, uuid_to_text
+from replicator.acknowledgements import open_differences
 from replicator.book import Account, Book, State
+from replicator.dead_letters import DeadLetters
 from replicator.discovery import Wanted
 from replicator.metrics import LinkMetrics
 from replicator.opening import Opener
@@ -44,6 +46,9 @@ class Partitions:
         book: Book,
         store: ProgressStore,
         metrics: LinkMetrics,
+        *,
+        stop_at_gaps: bool = False,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self._source_client = source_client
         self._target_client = target_client
@@ -52,6 +57,8 @@ class Partitions:
         self._engine = engine
         self._book = book
         self._store = store
+        self._stop_at_gaps = stop_at_gaps
+        self._dead_letters = dead_letters
         self._opener = Opener(source_client, target_client, metrics)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -98,6 +105,9 @@ class Partitions:
     async def _bring_up(self, account: Account) -> None:
         try:
             await self._let_go(account)
+            await self._put_aside(account)
+            if self._held(account):
+                return
             await asyncio.sleep(max(account.not_before - time.monotonic(), 0))
             async with self._slots:
                 await self._open(account)
@@ -119,6 +129,30 @@ class Partitions:
             await stopping
         self._book.settle(account)
 
+    async def _put_aside(self, account: Account) -> None:
+        """A refused batch becomes a gap once its records are in the dead-letter topic."""
+        refused, entry = account.refused, account.entry
+        if self._dead_letters is None or refused is None or entry is None:
+            return
+        gap = await self._dead_letters.bury(entry.ledger, refused)
+        account.refused = None
+        if gap is not None:
+            self._book.gap(account, gap)
+            entry.epoch = -1
+            account.not_before = 0.0
+
+    def _held(self, account: Account) -> bool:
+        """Whether the partition waits for somebody who acknowledges its gaps."""
+        if not self._stop_at_gaps or account.entry is None:
+            return False
+        missing = open_differences({account.tp: account.entry.ledger}, self._store.acknowledged)
+        if missing:
+            account.state = State.HELD
+            account.reason = (
+                f"{missing[-1]}: stopped until it is acknowledged (isthmus links acknowledge-gap)"
+            )
+        return bool(missing)
+
     async def _open(self, account: Account) -> None:
         topic = self._wanted.get(account.tp.topic)
         if topic is None or topic.target is None:
@@ -138,6 +172,8 @@ class Partitions:
             entry.producer = await self._sink.producer()
         self._book.adopt(account, entry, beginning.gaps)
         await self._store.save([entry])  # before the first record, so that a killed link finds its tail
+        if self._held(account):
+            return
         await self._sink.open(account.target, entry.producer, topic.target.topic_id)
         self._source.expect(account.tp, topic.source.topic_id, entry.epoch)
         await self._engine.start(account.tp, account.target, entry.ledger.next_source_offset)

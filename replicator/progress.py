@@ -6,6 +6,7 @@ with keys of their own, so that what is written each half second stays small how
 Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
 
 Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
+`acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
 `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`.
 """
 
@@ -20,7 +21,8 @@ from typing import TypeVar
 
 from protocol.client import Acl, ClusterClient
 from protocol.types import TopicPartition
-from replicator import acl_store
+from replicator import acknowledgements, acl_store
+from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.internal_topics import InternalTopic, Row
 from replicator.lease import Lease, LeaseView
 from replicator.settings import progress_topic
@@ -90,6 +92,8 @@ class Progress:
     lease: LeaseView = field(default_factory=LeaseView)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the link has set at the target, by source topic."""
+    acknowledged: dict[Difference, Acknowledgement] = field(default_factory=dict)
+    """Differences that somebody has taken note of."""
     _acls: dict[bytes, dict[Acl, Acl]] = field(default_factory=dict)
     _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
     _slices: dict[bytes, bytes] = field(default_factory=dict)
@@ -105,6 +109,10 @@ class Progress:
                 self.settings[key.decode().partition("/")[2]] = _read_settings(value)
             elif key.startswith(acl_store.PREFIX.encode()):
                 self._acls[key] = acl_store.read_row(value)
+            elif key.startswith(acknowledgements.PREFIX.encode()):
+                row = acknowledgements.read_row(key, value or b"")
+                if row is not None:
+                    self.acknowledged[row[0]] = row[1]
             elif key.startswith(b"runs/"):
                 _put(self._slices, key, value)
             elif key.startswith(b"partition/"):
@@ -223,6 +231,15 @@ class ProgressStore:
     async def save_acls(self, before: Mapping[Acl, Acl], after: Mapping[Acl, Acl]) -> None:
         """Notes what the link has granted at the target, and grants about to be made."""
         await self._topic.append(acl_store.rows_of(before, after))
+
+    async def save_acknowledged(self, acknowledged: Acknowledged) -> None:
+        """Notes who took note of which differences."""
+        await self._topic.append([acknowledgements.row_of(*item) for item in acknowledged.items()])
+
+    @property
+    def acknowledged(self) -> Acknowledged:
+        """As last read."""
+        return self._progress.acknowledged
 
 
 async def read_ledgers(client: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:

@@ -105,7 +105,11 @@ class LinkSettings(BaseModel):
     progress_bytes: int = Field(default=14 << 20, ge=1 << 16)
     """Progress is stored at the latest after so many acknowledged bytes."""
     retry_refused_s: float = Field(default=30.0, gt=0)
-    """A partition whose batch was refused is tried again this often; it is never skipped."""
+    """A partition whose batch was refused is tried again this often."""
+    on_gap: Literal["record", "stop"] = "record"
+    """What is lost to the copy is always on record; `stop`: its partition goes on once it is acknowledged."""
+    on_refused: Literal["stop", "dead_letter"] = "stop"
+    """A batch that is too large or has a refused time: its partition waits, or it is put aside, on record."""
     drain_s: float = Field(default=10.0, ge=0)
     """How long a stopping link waits for what is on its way."""
     flow: Flow = Flow()
@@ -128,6 +132,11 @@ class LinkSettings(BaseModel):
     def progress_topic(self) -> str:
         """The internal topic at the target that holds progress and ledger."""
         return progress_topic(self.source.alias, self.target.alias)
+
+    @property
+    def dead_letter_topic(self) -> str:
+        """At the target: what it refused for good (`on_refused: dead_letter`)."""
+        return f"isthmus-dead-letters.{self.source.alias}-to-{self.target.alias}.internal"
 
 
 def progress_topic(source: str, target: str) -> str:

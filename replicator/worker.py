@@ -18,9 +18,11 @@ from prometheus_client import CollectorRegistry
 from protocol.client import LATEST, ClusterClient, Isolation, WrongClusterError
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
+from replicator.acknowledgements import Difference, open_differences
 from replicator.acl_rules import Scope
 from replicator.acl_sync import AclSync
 from replicator.book import Book, State
+from replicator.dead_letters import DeadLetters
 from replicator.discovery import Found, discover
 from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
 from replicator.filters import NameFilter, TopicFilter
@@ -131,7 +133,18 @@ class Link:
         self._store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
         self._lease = LeaseKeeper(settings.name, self._store)
         self._partitions = Partitions(
-            source, target, self._source, self._sink, self._engine, self._book, self._store, metrics
+            source,
+            target,
+            self._source,
+            self._sink,
+            self._engine,
+            self._book,
+            self._store,
+            metrics,
+            stop_at_gaps=settings.on_gap == "stop",
+            dead_letters=DeadLetters(source, target, settings)
+            if settings.on_refused == "dead_letter"
+            else None,
         )
         self._topics = TargetTopics(
             source,
@@ -195,10 +208,15 @@ class Link:
             return EXIT_FAILED
         if not drained:
             _log.warning("what was on its way was given up; the next start finds out what arrived")
-        return EXIT_DIFFERENCES if self._book.differences or self._book.refused else EXIT_OK
+        return EXIT_DIFFERENCES if self._open_differences() or self._book.refused else EXIT_OK
+
+    def _open_differences(self) -> list[Difference]:
+        """What nobody has acknowledged."""
+        return open_differences(self.ledgers(), self._store.acknowledged)
 
     async def _write_last(self) -> None:
-        for what, job in (("progress", self._save), *self._at_the_end, ("lease", self._lease.release)):
+        jobs = (("progress", self._save), ("acknowledgements", self._store.refresh), *self._at_the_end)
+        for what, job in (*jobs, ("lease", self._lease.release)):
             try:
                 async with asyncio.timeout(_LAST_SAVE_S):
                     await job()
@@ -413,5 +431,6 @@ class Link:
             },
             "acls": self._acls.to_json() if self._settings.sync_topic_acls else {"reason": "switched off"},
             "differences": self._book.differences,
+            "not_acknowledged": len(self._open_differences()),
             "bytes_in_flight": self._engine.bytes_in_flight,
         }

@@ -188,6 +188,8 @@ class Link(Model):
     config_properties_exclude: tuple[Pattern, ...] = ()
     """Settings of topics that are the target's own, besides MirrorMaker 2's list."""
     use_defaults_from: Literal["source", "target"] = "target"
+    on_gap: Literal["record", "stop"] = "record"
+    on_refused: Literal["stop", "dead_letter"] = "stop"
     replication_factor: int = -1
     metrics_port: Port = 0
     autostart: bool = True

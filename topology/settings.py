@@ -57,6 +57,8 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         acls_report_only=link.acls_report_only,
         config_properties_exclude=(*CONFIG_PROPERTIES_EXCLUDE, *link.config_properties_exclude),
         use_defaults_from=link.use_defaults_from,
+        on_gap=link.on_gap,
+        on_refused=link.on_refused,
         replication_factor=link.replication_factor,
     )
 

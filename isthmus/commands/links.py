@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.commands.link_check import check
+from isthmus.commands.link_gaps import acknowledge_gap, noted
 from isthmus.links import File, Json, LinkName, link_of
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from isthmus.stores import run_connectors
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="What links have copied.")
 app.command()(check)
+app.command()(acknowledge_gap)
 
 
 @app.command()
 def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
-    """Show per partition what was copied, what is left, and every gap. Ends with 3 when there are gaps.
+    """Show per partition what was copied, what is left, and every gap.
+
+    Ends with 3 when there are gaps that nobody has acknowledged (isthmus links acknowledge-gap).
 
     Example: isthmus links status 'east->west'
     """
@@ -48,9 +52,11 @@ def _show(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         where = f"{row['topic']}-{row['partition']}"
         for start, end, reason in row["gaps"]:
-            say(f"gap: {where} source offsets {start} to {end}: {reason}")
+            say(f"gap: {where} source offsets {start} to {end}: {reason}{noted(row, 'gap', start, end)}")
         for start, end, reason in row["superseded"]:
-            say(f"superseded: {row['at_target']}-{row['partition']} offsets {start} to {end}: {reason}")
+            at = f"{row['at_target']}-{row['partition']}"
+            known = noted(row, "superseded", start, end)
+            say(f"superseded: {at} offsets {start} to {end}: {reason}{known}")
         for text in row["notes"]:
             say(f"note: {where} {text}")
 

@@ -92,7 +92,15 @@ def selection(facts: Facts) -> Iterator[Finding]:
             + (f": {named(reasons)}" if reasons else ""),
             "see topics and topics_exclude of the link, and DESCRIBE on the topics for its user",
         )
-    if on.sync_group_offsets and not facts.groups:
+    if not on.sync_group_offsets:
+        yield Finding(
+            Level.WARNING,
+            "groups",
+            facts.source.alias,
+            "sync_group_offsets is off: consumers would not go on where they were",
+            "set sync_group_offsets: true",
+        )
+    elif not facts.groups:
         yield Finding(
             Level.WARNING,
             "groups",

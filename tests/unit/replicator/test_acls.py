@@ -78,6 +78,12 @@ def test_with_identical_names_everything_is_the_topics_of_the_link_and_no_other(
     assert wanted([acl("ord", pattern=PREFIXED)], identity=True) == {acl("ord", pattern=PREFIXED)}
 
 
+def test_topics_that_are_renamed_have_no_prefix_in_common():
+    renamed = Scope(Naming("east", "west", ".", True), {"orders": "sales", "orders-eu": "x"}, (), str)
+    found = translate([acl("ord", pattern=PREFIXED), acl("orders")], renamed)
+    assert set(found.wanted) == {acl("sales"), acl("x")}
+
+
 def test_groups_follow_the_links_filter():
     only_billing = {"accepts": lambda name: name == "billing"}
     assert wanted([acl("other", resource=GROUP)], **only_billing) == set()

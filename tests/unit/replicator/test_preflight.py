@@ -163,6 +163,7 @@ def test_missing_rights_are_named_by_side():
 def test_patterns_that_find_nothing_and_circles():
     assert [level for level, _ in said(selection, facts(["__internal"], groups=()))] == [ERROR, WARNING]
     assert said(selection, facts()) == []
+    assert [level for level, _ in said(selection, facts(sync_group_offsets=False))] == [WARNING]
     given = facts()
     given.circles = [("east", "west", "east")]
     assert [level for level, _ in said(circles, given)] == [ERROR]

@@ -1,0 +1,109 @@
+"""`isthmus links acknowledge-gap`: somebody has taken note of what a link could not copy."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from isthmus.links import File, Json, LinkName, link_of
+from isthmus.output import USAGE, fail, print_json, say
+from isthmus.stores import run_connectors
+from isthmus.topologies import DEFAULT_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from replicator.acknowledgements import Acknowledgement, Difference
+    from replicator.settings import LinkSettings
+
+
+def acknowledge_gap(
+    link: LinkName,
+    why: Annotated[str, typer.Option("--why", help="what was decided, or a ticket", show_default=False)],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="of this source topic only")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", help="with --topic")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="all that are open now")] = False,
+    by: Annotated[str | None, typer.Option("--by", help="who; user@host by default")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show them")] = False,
+    file: File = DEFAULT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Note that somebody knows of gaps (and superseded copies): who, when and why.
+
+    They stay on record and are shown as acknowledged; the link and its status end with 0 again, until there
+    is another one. A partition that stopped at its gap (on_gap: stop) goes on. Only what is open now is
+    acknowledged, whether the link runs or not.
+
+    Example: isthmus links acknowledge-gap 'east->west' --topic orders --why 'INC-42: restored from backup'
+    """
+    if everything == (topic is not None) or (partition is not None and topic is None):
+        fail("say either --all, or --topic T (and --partition P)", USAGE)
+    if not why.strip():
+        fail("--why says nothing: the next reader will want to know", USAGE)
+    settings, asked = link_of(link, file)
+    who = by or f"{getpass.getuser()}@{socket.gethostname()}"
+
+    def chosen(found: Difference) -> bool:
+        return topic in (None, found.tp.topic) and partition in (None, found.tp.partition)
+
+    from replicator.acknowledgements import Acknowledgement
+
+    noted_now = Acknowledgement(who, why.strip(), time.time_ns() // 1_000_000)
+    rows = run_connectors(
+        lambda: _acknowledge(settings, chosen, noted_now, dry_run=dry_run),
+        replace(asked, clusters=asked.clusters[1:]),
+    )
+    if as_json:
+        print_json(
+            {"link": link, "by": who, "dry_run": dry_run, "acknowledged": [_json(row) for row in rows]}
+        )
+        return
+    for row in rows:
+        say(f"{'would acknowledge' if dry_run else 'acknowledged'}: {row}")
+    if not rows:
+        say("nothing to acknowledge")
+
+
+async def _acknowledge(
+    settings: LinkSettings,
+    chosen: Callable[[Difference], bool],
+    acknowledgement: Acknowledgement,
+    *,
+    dry_run: bool,
+) -> list[Difference]:
+    from protocol.client import ClusterClient
+    from replicator.acknowledgements import open_differences
+    from replicator.progress import ProgressStore
+
+    async with ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as client:
+        store = ProgressStore(client, settings.progress_topic)
+        ledgers = {tp: entry.ledger for tp, entry in (await store.refresh()).entries().items()}
+        rows = [found for found in open_differences(ledgers, store.acknowledged) if chosen(found)]
+        if not dry_run:
+            await store.save_acknowledged(dict.fromkeys(rows, acknowledgement))
+    return rows
+
+
+def noted(row: dict[str, Any], kind: str, start: int, end: int) -> str:
+    """What a row of the link's report says about who knows of a difference."""
+    for known in row["acknowledged"]:
+        if (known["kind"], known["start"], known["end"]) == (kind, start, end):
+            when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(known["at_ms"] / 1000))
+            return f" (acknowledged by {known['by']}, {when}: {known['why']})"
+    return ""
+
+
+def _json(found: Difference) -> dict[str, Any]:
+    return {
+        "topic": found.tp.topic,
+        "partition": found.tp.partition,
+        "kind": found.kind,
+        "start": found.start,
+        "end": found.end,
+        "reason": found.reason,
+    }

@@ -1,0 +1,306 @@
+"""ACLs over a link between two Apache Kafka clusters with an authorizer: granted, withheld, revoked.
+
+confluent-kafka's AdminClient makes the source's ACLs and reads the target's.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from protocol.client import ClusterClient
+from replicator.preflight import Level, check_link
+from tests.cluster.links import Pair, copied_to, create, eventually, fresh, produce, running, some
+from tests.support.apache_kafka import apache_kafka, kafka_script
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+_AUTHORIZER = (
+    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users=User:ANONYMOUS",
+)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with apache_kafka("acl-east", *_AUTHORIZER) as east, apache_kafka("acl-west", *_AUTHORIZER) as west:
+        yield Pair("apache", east, west)
+
+
+class Acls:
+    """ACLs of one cluster as (kind, pattern, name, principal, operation, permission)."""
+
+    def __init__(self, bootstrap):
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    async def add(self, *rows):
+        made = self._admin.create_acls([_binding(row) for row in rows], request_timeout=30)
+        await asyncio.gather(*map(asyncio.wrap_future, made.values()))
+
+    async def remove(self, *rows):
+        gone = self._admin.delete_acls([_filter(row) for row in rows], request_timeout=30)
+        found = await asyncio.gather(*map(asyncio.wrap_future, gone.values()))
+        assert all(len(matches) == 1 for matches in found)
+
+    async def about(self, tag):
+        """Those whose resource's name holds `tag`."""
+        every = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            None,
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        found = await asyncio.wrap_future(self._admin.describe_acls(every, request_timeout=30))
+        return {_row(acl) for acl in found if tag in acl.name}
+
+
+def _binding(row):
+    kind, pattern, name, who, operation, permission = row
+    return AclBinding(
+        ResourceType[kind],
+        name,
+        ResourcePatternType[pattern],
+        f"User:{who}",
+        "*",
+        AclOperation[operation],
+        AclPermissionType[permission],
+    )
+
+
+def _filter(row):
+    acl = _binding(row)
+    return AclBindingFilter(
+        acl.restype,
+        acl.name,
+        acl.resource_pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
+        acl.permission_type,
+    )
+
+
+def _row(acl):
+    return (
+        acl.restype.name,
+        acl.resource_pattern_type.name,
+        acl.name,
+        acl.principal.removeprefix("User:"),
+        acl.operation.name,
+        acl.permission_type.name,
+    )
+
+
+async def test_acls_come_along_without_write_and_go_when_they_are_revoked(pair):
+    tag = fresh("granted")
+    topic, other, group = f"{tag}-orders", f"other-{tag}", f"{tag}-readers"
+    east, west = Acls(pair.east), Acls(pair.west)
+    link = pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3)
+    there = f"{link.source.alias}.{topic}"
+    prefix = f"{link.source.alias}.{tag}"
+    foreign = ("TOPIC", "LITERAL", there, "carl", "READ", "ALLOW")
+    await west.add(foreign)
+    await east.add(
+        ("TOPIC", "LITERAL", topic, "ann", "READ", "ALLOW"),
+        ("TOPIC", "LITERAL", topic, "bob", "WRITE", "ALLOW"),
+        ("TOPIC", "LITERAL", topic, "carl", "READ", "ALLOW"),
+        ("TOPIC", "LITERAL", topic, "dan", "ALL", "ALLOW"),
+        ("TOPIC", "LITERAL", topic, "eve", "ALL", "DENY"),
+        ("TOPIC", "PREFIXED", tag, "fay", "ALL", "ALLOW"),
+        ("TOPIC", "LITERAL", other, "ann", "READ", "ALLOW"),
+        ("GROUP", "LITERAL", group, "ann", "READ", "ALLOW"),
+        ("GROUP", "PREFIXED", tag, "fay", "READ", "ALLOW"),
+    )
+    async with ClusterClient(pair.east) as client:
+        await create(client, topic)
+        await create(client, other)
+        await produce(client, topic, some(3))
+    expected = {
+        foreign,
+        ("TOPIC", "LITERAL", there, "ann", "READ", "ALLOW"),
+        ("TOPIC", "LITERAL", there, "dan", "READ", "ALLOW"),
+        ("TOPIC", "LITERAL", there, "eve", "ALL", "DENY"),
+        ("TOPIC", "PREFIXED", prefix, "fay", "READ", "ALLOW"),
+        ("GROUP", "LITERAL", group, "ann", "READ", "ALLOW"),
+        ("GROUP", "PREFIXED", tag, "fay", "READ", "ALLOW"),
+    }
+
+    async def hold(rows):
+        async def same():
+            return await west.about(tag) == rows
+
+        try:
+            await eventually(same, "the ACLs of the target", 60)
+        except AssertionError:
+            assert await west.about(tag) == rows
+            raise
+
+    async with running(link) as run:
+        await hold(expected)
+        assert run.status.to_json()["acls"]["reason"] is None
+    ann = ("TOPIC", "LITERAL", topic, "ann", "READ", "ALLOW")
+    carl = ("TOPIC", "LITERAL", topic, "carl", "READ", "ALLOW")
+    await east.remove(ann, carl)  # while the link is down: it knows what it had granted
+    expected.remove(("TOPIC", "LITERAL", there, "ann", "READ", "ALLOW"))
+    async with running(link):
+        await hold(expected)  # carl's was granted by somebody else
+
+
+async def test_a_link_that_only_reports_changes_nothing(pair):
+    tag = fresh("reported")
+    link = pair.link(f"{tag}.*", acls_report_only=True, sync_topic_acls_interval_s=0.3)
+    await Acls(pair.east).add(
+        ("TOPIC", "LITERAL", tag, "ann", "READ", "ALLOW"), ("TOPIC", "LITERAL", tag, "bob", "WRITE", "ALLOW")
+    )
+    async with ClusterClient(pair.east) as client:
+        await create(client, tag)
+    async with running(link) as run:
+
+        async def told():
+            return bool(run.status.to_json().get("acls", {}).get("to_grant"))
+
+        await eventually(told, "a report", 60)
+        report = run.status.to_json()["acls"]
+    assert report["to_grant"] == [f"ALLOW User:ann READ on LITERAL TOPIC {link.source.alias}.{tag}"]
+    assert report["write_withheld"] == [f"ALLOW User:bob WRITE on LITERAL TOPIC {tag}"]
+    assert report["reason"] == "report only: nothing is changed at the target"
+    assert await Acls(pair.west).about(tag) == set()
+
+
+async def test_without_an_authorizer_the_status_says_why_there_are_no_acls(pair, broker):
+    link = Pair("mixed", pair.east, broker.bootstrap).link(fresh("open"), sync_topic_acls_interval_s=0.3)
+    async with running(link) as run:
+
+        async def told():
+            acls = run.status.to_json().get("acls", {})
+            return acls.get("reason") == "the target cluster has no authorizer"
+
+        await eventually(told, "the reason", 60)
+
+
+@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a third Apache Kafka: set ISTHMUS_SLOW=1")
+async def test_the_check_names_the_right_that_is_missing_and_the_link_copies_once_it_is_there(pair):
+    """The link's user is ANONYMOUS; here it is no super user and may do what no ACL speaks of."""
+    tag = fresh("rights")
+    own = ("allow.everyone.if.no.acl.found=true", "super.users=User:nobody", _AUTHORIZER[0])
+    with apache_kafka("acl-plain", *own) as plain:
+        link = Pair("apache", plain, pair.west).link(f"{tag}.*")
+        async with ClusterClient(plain) as source, ClusterClient(pair.west) as target:
+            await create(source, tag)
+            await create(source, f"{tag}-fine")
+            await produce(source, tag, some(3))
+            assert _errors(await check_link(source, target, link)) == []
+            denied = ("TOPIC", "LITERAL", tag, "ANONYMOUS", "READ", "DENY")
+            allowed = ("TOPIC", "LITERAL", tag, "ANONYMOUS", "ALL", "ALLOW")
+            await Acls(plain).add(denied, allowed)
+
+            async def named():
+                return _errors(await check_link(source, target, link)) == [
+                    ("rights", link.source.alias, "copying needs READ on these topics", (tag,))
+                ]
+
+            await eventually(named, "the missing right is named", 60)
+            await Acls(plain).remove(denied)
+            async with running(link):
+                await copied_to(target, link, tag, 3)
+
+
+def _errors(findings):
+    return [(one.check, one.where, one.what, one.subjects) for one in findings if one.level is Level.ERROR]
+
+
+@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="starts MirrorMaker 2: set ISTHMUS_SLOW=1")
+async def test_what_mirrormaker_grants_we_grant_and_what_it_leaves_for_ever_we_revoke(pair, tmp_path):
+    tag = fresh("beside")
+    topic = f"{tag}-orders"
+    rows = {
+        (kind, pattern, name, who, operation, permission)
+        for kind, pattern, name in (("TOPIC", "LITERAL", topic), ("TOPIC", "PREFIXED", tag))
+        for who, operation, permission in (
+            ("ann", "READ", "ALLOW"),
+            ("bob", "WRITE", "ALLOW"),
+            ("dan", "ALL", "ALLOW"),
+            ("eve", "ALL", "DENY"),
+            ("fay", "WRITE", "DENY"),
+            ("gus", "DESCRIBE", "ALLOW"),
+            ("hal", "DELETE", "ALLOW"),
+        )
+    }
+    east, west = Acls(pair.east), Acls(pair.west)
+    await east.add(*rows)
+    async with ClusterClient(pair.east) as client:
+        await create(client, topic)
+    link = pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3)
+
+    async def granted(alias):
+        found = await west.about(f"{alias}.{tag}")
+        return {(k, p, n.removeprefix(f"{alias}."), w, o, a) for k, p, n, w, o, a in found}
+
+    with _mirrormaker(pair, tmp_path, tag) as alias:
+
+        async def beside():
+            return len(await granted(alias)) == 6
+
+        await eventually(beside, "MirrorMaker 2's ACLs", 120)
+        theirs = await granted(alias)
+        async with running(link):
+
+            async def same():
+                ours = await granted(link.source.alias)
+                return {row for row in ours if row[1] == "LITERAL"} == theirs and len(ours) == 12
+
+            await eventually(same, "the ACLs that MirrorMaker 2 grants, and the prefixed ones beside", 60)
+            await east.remove(*rows)
+
+            async def revoked():
+                return await granted(link.source.alias) == set()
+
+            await eventually(revoked, "ours are revoked", 60)
+            assert await granted(alias) == theirs  # KAFKA-15119
+
+
+@contextlib.contextmanager
+def _mirrormaker(pair, tmp_path, tag):
+    """A MirrorMaker 2 beside the link; the alias of its source."""
+    alias, name = "mm", f"acl-mm2-{os.getpid()}"
+    script = kafka_script().with_name("mm2.sh")
+    file = tmp_path / "mm2.properties"
+    file.write_text(
+        f"""clusters = {alias}, there
+{alias}.bootstrap.servers = {pair.east}
+there.bootstrap.servers = {pair.west}
+{alias}->there.enabled = true
+there->{alias}.enabled = false
+topics = {tag}.*
+groups = {tag}.*
+replication.factor = 1
+checkpoints.topic.replication.factor = 1
+heartbeats.topic.replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+offset.storage.replication.factor = 1
+status.storage.replication.factor = 1
+config.storage.replication.factor = 1
+sync.topic.acls.interval.seconds = 2
+refresh.topics.interval.seconds = 2
+""",
+        encoding="utf-8",
+    )
+    try:
+        subprocess.run([script, "start", file, name], check=True, stdout=subprocess.DEVNULL, timeout=150)
+        yield alias
+    finally:
+        subprocess.run([script, "stop", name], check=True, stdout=subprocess.DEVNULL, timeout=60)

@@ -1,0 +1,293 @@
+"""What a link does about gaps and refused batches, by policy, and how people take note of them.
+
+The commands are run as people run them, against two clusters that a topology names by address.
+"""
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from isthmus.commands.links import app
+from protocol.client import ClusterClient, Committed
+from protocol.records import Record
+from protocol.types import TopicPartition
+from tests.cluster.links import (
+    Pair,
+    content,
+    copied_to,
+    create,
+    eventually,
+    fresh,
+    produce,
+    records,
+    running,
+    some,
+)
+from tests.support.broker import BrokerProcess
+from tests.support.zookeeper import fresh_chroot
+
+pytestmark = pytest.mark.cluster
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def pair(zookeeper_server, tmp_path_factory):
+    brokers = [
+        BrokerProcess(tmp_path_factory.mktemp(name), fresh_chroot(zookeeper_server), 1)
+        for name in ("east", "west")
+    ]
+    try:
+        for broker in brokers:
+            broker.start()
+        yield Pair("isthmus", *(broker.bootstrap for broker in brokers))
+    finally:
+        for broker in brokers:
+            broker.kill()
+
+
+@pytest.fixture
+async def clients(pair):
+    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+        yield east, west
+
+
+@pytest.fixture
+def isthmus_links(tmp_path):
+    """`isthmus links …` for a link: exit code and what it printed, as JSON."""
+
+    async def run(link, command, *arguments, **declared):
+        file = tmp_path / "topology.yaml"
+        file.write_text(_topology(link, declared), encoding="utf-8")
+        words = [command, link.name, *arguments, "--topology", str(file), "--json"]
+        done = await asyncio.to_thread(CliRunner().invoke, app, words, catch_exceptions=False)
+        return done.exit_code, json.loads(done.stdout)
+
+    return run
+
+
+def _topology(link, declared):
+    ends = {end.alias: end.bootstrap for end in (link.source, link.target)}
+    return json.dumps(
+        {
+            "version": 1,
+            "name": "policies",
+            "data_directory": "data",
+            "datacenters": {alias: {"description": "here"} for alias in ends},
+            "clusters": {a: {"datacenter": a, "bootstrap_servers": address} for a, address in ends.items()},
+            "links": {link.name: {"topics": list(link.topics), "groups": list(link.groups), **declared}},
+        }
+    )
+
+
+async def _state(link, topic, state):
+    return link.partition(topic).get("state") == state
+
+
+async def _with_gap(east, west, link, topic):
+    """20 records copied, 30 lost, 10 left."""
+    await create(east, topic)
+    await produce(east, topic, some(20, "a"))
+    async with running(link) as first:
+        await copied_to(west, link, topic, 20)
+        assert await first.stop() == 0
+    await produce(east, topic, some(30, "lost"))
+    await produce(east, topic, some(10, "kept"))
+    await east.delete_records({TopicPartition(topic, 0): 50})
+
+
+async def test_a_gap_that_is_acknowledged_stays_on_record_and_the_link_ends_well(
+    pair, clients, isthmus_links
+):
+    east, west = clients
+    topic = fresh("known")
+    link = pair.link(topic)
+    await _with_gap(east, west, link, topic)
+    async with running(link) as second:
+        await copied_to(west, link, topic, 60)
+        assert await second.stop() == 3
+    assert (await isthmus_links(link, "status"))[0] == 3
+    words = ("--topic", topic, "--why", "INC-42", "--by", "ann")
+    code, shown = await isthmus_links(link, "acknowledge-gap", *words, "--dry-run")
+    assert (code, len(shown["acknowledged"])) == (0, 1)
+    assert (await isthmus_links(link, "status"))[0] == 3  # nothing was written
+    assert (await isthmus_links(link, "acknowledge-gap", *words))[1]["acknowledged"] == [
+        {
+            "topic": topic,
+            "partition": 0,
+            "kind": "gap",
+            "start": 20,
+            "end": 50,
+            "reason": "retention passed",
+        }
+    ]
+    code, status = await isthmus_links(link, "status")
+    row = next(row for row in status["partitions"] if row["topic"] == topic)
+    assert code == 0
+    assert row["gaps"] == [[20, 50, "retention passed"]]
+    assert [(one["start"], one["by"], one["why"]) for one in row["acknowledged"]] == [(20, "ann", "INC-42")]
+    async with running(link) as third:
+        await eventually(lambda: _state(third, topic, "running"), "running again")
+        assert await third.stop() == 0
+    await produce(east, topic, some(5, "lost too"))
+    await produce(east, topic, some(5, "kept too"))
+    await east.delete_records({TopicPartition(topic, 0): 65})
+    async with running(link) as fourth:  # another one is open again
+        await copied_to(west, link, topic, 70)
+        assert await fourth.stop() == 3
+    assert (await isthmus_links(link, "status"))[0] == 3
+
+
+async def test_a_partition_that_stops_at_a_gap_goes_on_once_it_is_acknowledged(pair, clients, isthmus_links):
+    east, west = clients
+    topic = fresh("held")
+    link = pair.link(topic, on_gap="stop", refresh_topics_interval_s=0.3)
+    await _with_gap(east, west, link, topic)
+    mirror = f"{link.source.alias}.{topic}"
+    async with running(link) as second:
+        await eventually(lambda: _state(second, topic, "held"), "the partition stops at its gap", 60)
+        assert "retention passed" in second.partition(topic)["reason"]
+        assert await second.stop() == 3
+    assert len(await content(west, mirror)) == 20
+    async with running(link) as third:  # a restart does not forget
+        await eventually(lambda: _state(third, topic, "held"), "it still stands", 60)
+        code, _ = await isthmus_links(
+            link, "acknowledge-gap", "--all", "--why", "the old ones are not needed"
+        )
+        assert code == 0
+        await copied_to(west, link, topic, 60)
+        assert await third.stop() == 0
+    assert [value for _, _, value, _ in await content(west, mirror)][20:] == [
+        b"kept-%d" % i for i in range(10)
+    ]
+
+
+async def test_a_refused_batch_goes_to_the_dead_letters_and_its_partition_on(pair, clients, isthmus_links):
+    east, west = clients
+    topic = fresh("buried")
+    await create(east, topic)
+    link = pair.link(topic, sync_topic_configs=False, on_refused="dead_letter", retry_refused_s=3600)
+    target = f"{link.source.alias}.{topic}"
+    await create(west, target, max_message_bytes="2000")
+    await produce(east, topic, some(5, "small"))
+    await produce(
+        east, topic, [Record(0, T0, b"k", bytes(5000), [("h", None)]), Record(0, T0, None, b"beside")]
+    )
+    await produce(east, topic, some(5, "behind"))
+    async with running(link) as first:
+        await copied_to(west, link, topic, 12)
+        assert await first.stop() == 3  # it is on record
+    values = [value for _, _, value, _ in await content(west, target)]
+    assert values == [b"small-%d" % i for i in range(5)] + [b"behind-%d" % i for i in range(5)]
+    large, beside = await records(west, link.dead_letter_topic)
+    assert (large.key, large.value, large.headers[0]) == (b"k", bytes(5000), ("h", None))
+    assert (beside.key, beside.value) == (None, b"beside")
+    place = dict(beside.headers)
+    assert place["isthmus.source.topic"] == topic.encode()
+    assert place["isthmus.source.partition"] == b"0"
+    assert place["isthmus.source.offset"] == b"6"
+    assert place["isthmus.source.timestamp"] == b"%d" % T0
+    assert place["isthmus.target.topic"] == target.encode()
+    assert place["isthmus.link"] == link.name.encode()
+    assert b"MESSAGE_TOO_LARGE" in place["isthmus.error"]
+    code, status = await isthmus_links(link, "status")
+    (row,) = [row for row in status["partitions"] if row["topic"] == topic]
+    assert code == 3
+    assert [(start, end) for start, end, _ in row["gaps"]] == [(5, 7)]
+    assert link.dead_letter_topic in row["gaps"][0][2]
+
+
+async def test_the_drift_report_says_whose_a_setting_is(pair, clients, isthmus_links):
+    east, west = clients
+    topic = fresh("drift")
+    link = pair.link(topic, sync_topic_configs_interval_s=3600)
+    target = f"{link.source.alias}.{topic}"
+    await create(east, topic, 2, retention_ms="7000000", min_insync_replicas="2")
+    async with running(link) as first:
+        await eventually(lambda: _state(first, topic, "running"), "running")
+        await first.stop()
+    _, shown = await isthmus_links(link, "drift")
+    (only,) = [row for row in shown["drift"] if row["topic"] == topic]
+    assert (only["key"], only["owner"], only["action"]) == ("min.insync.replicas", "target", "leave")
+    assert only["why"] == "named by config.properties.exclude"
+    await east.alter_configs({topic: {"retention.ms": None, "segment.bytes": "2000000"}})
+    await west.alter_configs({target: {"cleanup.policy": "compact"}})
+    await east.create_partitions({topic: 3})
+    code, shown = await isthmus_links(link, "drift")
+    rows = {row["key"]: (row["owner"], row["action"]) for row in shown["drift"] if row["topic"] == topic}
+    assert code == 3
+    assert rows == {
+        "retention.ms": ("link", "take back"),
+        "segment.bytes": ("link", "set"),
+        "partitions": ("link", "grow"),
+        "min.insync.replicas": ("target", "leave"),
+        "cleanup.policy": ("target", "leave"),
+    }
+    async with running(link) as second:
+
+        async def level():
+            return (await isthmus_links(link, "drift"))[0] == 0
+
+        await eventually(lambda: _state(second, topic, "running"), "running")
+        await eventually(level, "the link has done what the report announced", 60)
+        await second.stop()
+    left = {row["key"] for row in (await isthmus_links(link, "drift"))[1]["drift"] if row["topic"] == topic}
+    assert left == {"min.insync.replicas", "cleanup.policy"}
+
+
+async def test_the_check_finds_what_is_wrong_before_the_link_starts(pair, clients, isthmus_links):
+    east, west = clients
+    tag = fresh("check")
+    link = pair.link(f"{tag}.*")
+    await create(east, f"{tag}.a")
+    await produce(east, f"{tag}.a", some(3))
+    code, shown = await isthmus_links(link, "check")
+    assert code == 0, shown
+    await create(west, f"{link.source.alias}_{tag}.a")
+    await create(west, f"{link.source.alias}.{tag}.b")
+    await create(east, f"{tag}.b")
+    code, shown = await isthmus_links(link, "check", replication_factor=2)
+    ((name, found),) = [(one["link"], one["findings"]) for one in shown]
+    assert (code, name) == (3, link.name)
+    assert all(one["to_do"] for one in found)
+    by_check = {(one["check"], one["level"]) for one in found}
+    assert {("names", "error"), ("names", "warning"), ("replicas", "error"), ("topics", "error")} <= by_check
+    metadata = await west.metadata(None)
+    assert f"{link.source.alias}.{tag}.a" not in metadata.topics  # nothing was made
+    gone = link.model_copy(update={"target": link.target.model_copy(update={"bootstrap": "127.0.0.1:1"})})
+    code, shown = await isthmus_links(gone, "check")
+    assert code == 1
+    assert [(one["check"], one["where"]) for one in shown[0]["findings"]] == [
+        ("connectivity", link.target.alias)
+    ]
+
+
+async def test_what_is_switched_off_writes_nothing(pair, clients):
+    east, west = clients
+    topic = fresh("quiet")
+    await create(east, topic)
+    await produce(east, topic, some(3))
+    await east.commit(topic, {TopicPartition(topic, 0): Committed(2)})
+    link = pair.link(
+        topic,
+        emit_checkpoints=False,
+        emit_heartbeats=False,
+        emit_offset_syncs=False,
+        sync_group_offsets_interval_s=0.3,
+    )
+    alias = link.source.alias
+    async with running(link) as first:
+        await copied_to(west, link, topic, 3)
+
+        async def followed():
+            return bool(await west.committed(topic))
+
+        await eventually(followed, "the group's offset", 60)  # its checkpoint would be due now
+        assert await first.stop() == 0
+    written = {name for name in (await west.metadata(None)).topics if alias in name}
+    assert written == {link.progress_topic, f"{alias}.{topic}"} | {
+        name for name in written if name == f"{alias}.heartbeats"
+    }
+    assert f"mm2-offset-syncs.{link.target.alias}.internal" not in (await east.metadata(None)).topics
