@@ -16,7 +16,6 @@ from protocol.errors import KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.drain import wait_drained
 from replicator.filters import TopicFilter
-from replicator.naming import Naming
 from replicator.progress import read_ledgers
 from topology.settings import link_settings
 from transfer.ledger import LedgerError, PartitionLedger
@@ -71,9 +70,8 @@ async def links_drained(context: Context, links: list[str]) -> Result:
 async def _drained(context: Context, link: str) -> int:
     source, target = context.topology.link_ends(link)
     settings = link_settings(context.topology, context.runtime, link)
-    naming = Naming(source, target, settings.separator, settings.naming == "identity")
     # Heartbeats never end, so they say nothing about being drained.
-    wanted = TopicFilter(naming, settings.topics, settings.topics_exclude, heartbeats=False)
+    wanted = TopicFilter(settings.names(), settings.topics, settings.topics_exclude, heartbeats=False)
     try:
         async with probe_client(context, source) as at_source, probe_client(context, target) as at_target:
             metadata = await at_source.metadata(None)

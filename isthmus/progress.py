@@ -45,6 +45,18 @@ class ProgressDisplay:
             self._tasks[phase] = self._bars.add_task(phase, total=total or None)
         self._bars.update(self._tasks[phase], completed=done, total=total or None)  # type: ignore[arg-type]
 
+    def say(self, line: str, done: int, total: int) -> None:
+        """As calling it, with a whole line of one's own that changes each time."""
+        if self._bars is None:
+            if time.monotonic() - self._last_line >= LINE_EVERY_S:
+                self._last_line = time.monotonic()
+                note(line)
+            return
+        task = self._tasks.get("")
+        if task is None:
+            task = self._tasks[""] = self._bars.add_task(line, total=total or None)
+        self._bars.update(task, description=line, completed=done, total=total or None)  # type: ignore[arg-type]
+
     def __enter__(self) -> Self:
         if self._bars is not None:
             self._bars.start()

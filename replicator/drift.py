@@ -48,19 +48,12 @@ class Drift:
 
 def naming_of(settings: LinkSettings) -> Naming:
     """Names of the link's topics at the target."""
-    return Naming(
-        settings.source.alias, settings.target.alias, settings.separator, settings.naming == "identity"
-    )
+    return settings.names()
 
 
 def topics_of(settings: LinkSettings) -> TopicFilter:
     """Which topics the link copies."""
-    return TopicFilter(
-        naming_of(settings),
-        settings.topics,
-        settings.topics_exclude,
-        heartbeats=settings.heartbeats_replication,
-    )
+    return settings.topic_filter()
 
 
 async def drift(source: ClusterClient, target: ClusterClient, settings: LinkSettings) -> list[Drift]:

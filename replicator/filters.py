@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from replicator.cycles import is_cycle
-from replicator.naming import HEARTBEATS, Naming, is_internal
+from replicator.naming import HEARTBEATS, Naming
 
 
 class PatternList:
@@ -41,8 +41,12 @@ class TopicFilter:
         self._heartbeats = heartbeats
 
     def refuses(self, topic: str) -> str | None:
-        """The reason for not copying `topic`; None: it is copied. Heartbeats go by their exact name."""
-        if is_internal(topic):
+        """The reason for not copying `topic`; None: it is copied.
+
+        Heartbeats of clusters upstream are copied whatever `topics` says (MM2's rule), so that a chain of
+        clusters can be seen at its end.
+        """
+        if self._naming.is_internal(topic):
             return "internal topic"
         if is_cycle(topic, self._naming):
             return f"its name says that it came from {self._naming.target}"
@@ -50,6 +54,8 @@ class TopicFilter:
             return None if self._heartbeats else "heartbeats are not replicated"
         if self._exclude.matches(topic):
             return "excluded by topics_exclude"
+        if self._heartbeats and self._naming.original(topic) == HEARTBEATS:
+            return None
         if not self._topics.matches(topic):
             return "no pattern in topics matches"
         return None

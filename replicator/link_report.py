@@ -44,8 +44,8 @@ class LinkReport:
 
 async def link_report(settings: LinkSettings) -> LinkReport:
     """Raises ProtocolError when the target cannot be asked."""
-    async with ClusterClient(
-        settings.target.bootstrap, client_id="isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
+    async with settings.target.client(
+        "isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
     ) as client:
         store = ProgressStore(client, settings.progress_topic)
         ledgers = {tp: entry.ledger for tp, entry in (await store.refresh()).entries().items()}
@@ -54,12 +54,7 @@ async def link_report(settings: LinkSettings) -> LinkReport:
     try:
         async with (
             asyncio.timeout(_SOURCE_S),
-            ClusterClient(
-                settings.source.bootstrap,
-                client_id="isthmus-cli",
-                connect_timeout_s=_CONNECT_S,
-                retry=NO_RETRIES,
-            ) as client,
+            settings.source.client("isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES) as client,
         ):
             ends = await source_ends(client, ledgers)
     except (ProtocolError, TimeoutError) as error:

@@ -46,7 +46,7 @@ class Reach:
 
     async def _one(self, end: ClusterEnd, stop: asyncio.Event) -> ClusterClient | None:
         while True:
-            client = ClusterClient(end.bootstrap, client_id=f"isthmus-link-{self._settings.name}")
+            client = end.client(f"isthmus-link-{self._settings.name}")
             opening = asyncio.ensure_future(client.__aenter__())
             stopping = asyncio.ensure_future(stop.wait())
             await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -8,9 +8,16 @@ ten minutes, group sync off, replication factor 2). Knows nothing of YAML files 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from protocol.client import ClusterClient
+from protocol.client.properties import client_security
+from replicator.filters import TopicFilter
+from replicator.naming import Naming
+from replicator.renaming import Rename
 
 Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: _patterns(value))]
 
@@ -29,12 +36,14 @@ _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class ClusterEnd(BaseModel):
-    """One side of a link: the alias that names carry, and where its brokers are."""
+    """One side of a link: the alias that names carry, where its brokers are, and how to be let in there."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     alias: str
     bootstrap: str = Field(description="host:port of one or more brokers, separated by commas")
+    properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """Kafka's client settings for security: security.protocol, sasl.*, ssl.* (secrets are never shown)."""
 
     @field_validator("alias")
     @classmethod
@@ -42,6 +51,12 @@ class ClusterEnd(BaseModel):
         if not _ALIAS.fullmatch(alias):
             raise ValueError(f"alias {alias!r} may hold letters, digits, '-' and '_' only")
         return alias
+
+    def client(self, client_id: str, **options: Any) -> ClusterClient:
+        """A client of this cluster, not connected yet. Raises ValueError for wrong security settings."""
+        return ClusterClient(
+            self.bootstrap, client_id=client_id, config=client_security(self.properties), **options
+        )
 
 
 class Flow(BaseModel):
@@ -56,6 +71,17 @@ class Flow(BaseModel):
     fetch_max_wait_ms: int = Field(default=500, ge=1, le=30_000)
     fetch_connections_per_broker: int = Field(default=2, ge=1, le=16)
     produce_request_bytes: int = Field(default=1 << 20, ge=1 << 16)
+
+
+class TakeOver(BaseModel):
+    """Where MirrorMaker 2 keeps the progress of this link, at the target."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    offsets_topic: str
+    connector: str = "MirrorSourceConnector"
+    group: str
+    """Group of MirrorMaker 2's workers: while it has members, they still copy."""
 
 
 class LinkSettings(BaseModel):
@@ -76,12 +102,22 @@ class LinkSettings(BaseModel):
 
     naming: Literal["prefix", "identity"] = "prefix"
     separator: str = Field(default=".", min_length=1, max_length=8)
+    internal_separator: bool = True
+    """Internal topics carry `separator` too; else a dot (KIP-949)."""
+    rename: tuple[Rename, ...] = ()
+    """Names at the target by pattern, before `naming`: the first that matches the whole name counts."""
     start: Literal["earliest", "latest"] = "earliest"
     """Where partitions that exist at the link's first start begin; those born later begin at their start."""
 
     replication_factor: int = Field(default=-1, ge=-1)
     internal_replication_factor: int = Field(default=-1, ge=-1)
+    """Of the progress topic, and of the next three where they are not set."""
+    offset_syncs_topic_replication_factor: int | None = Field(default=None, ge=-1)
+    checkpoints_topic_replication_factor: int | None = Field(default=None, ge=-1)
+    heartbeats_topic_replication_factor: int | None = Field(default=None, ge=-1)
 
+    refresh_topics: bool = True
+    """False: only topics that are there when the link starts."""
     refresh_topics_interval_s: float = Field(default=1.0, gt=0)
     sync_topic_configs: bool = True
     sync_topic_configs_interval_s: float = Field(default=30.0, gt=0)
@@ -101,6 +137,10 @@ class LinkSettings(BaseModel):
     emit_heartbeats_interval_s: float = Field(default=1.0, gt=0)
     heartbeats_replication: bool = True
 
+    take_over: TakeOver | None = None
+    """At its first start the link goes on where MirrorMaker 2 stopped."""
+    widens: bool = False
+    """Topics that a later start takes in too are old ones, not born since (ad-hoc copies)."""
     progress_interval_s: float = Field(default=0.5, gt=0, le=60)
     progress_bytes: int = Field(default=14 << 20, ge=1 << 16)
     """Progress is stored at the latest after so many acknowledged bytes."""
@@ -122,6 +162,23 @@ class LinkSettings(BaseModel):
             if self.separator in alias:
                 raise ValueError(f"alias {alias!r} holds the separator {self.separator!r}")
         return self
+
+    def names(self) -> Naming:
+        """How topics are called at the target."""
+        return Naming(
+            self.source.alias,
+            self.target.alias,
+            self.separator,
+            self.naming == "identity",
+            self.internal_separator,
+            self.rename,
+        )
+
+    def topic_filter(self) -> TopicFilter:
+        """Which topics are copied."""
+        return TopicFilter(
+            self.names(), self.topics, self.topics_exclude, heartbeats=self.heartbeats_replication
+        )
 
     @property
     def name(self) -> str:

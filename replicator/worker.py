@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -21,20 +21,21 @@ from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
 from replicator.acl_rules import Scope
 from replicator.acl_sync import AclSync
-from replicator.book import Book, State
+from replicator.book import Account, Book, State
 from replicator.dead_letters import DeadLetters
 from replicator.discovery import Found, discover
 from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
-from replicator.filters import NameFilter, TopicFilter
+from replicator.filters import NameFilter
 from replicator.group_sync import GroupSync
 from replicator.internal_topics import InternalTopic
 from replicator.lease import LeaseHeld, LeaseLost
 from replicator.lease_keeper import LeaseKeeper
 from replicator.link_report import readable_ends
 from replicator.metrics import LinkMetrics
-from replicator.naming import HEARTBEATS, Naming
+from replicator.mirrormaker.takeover import take_over
+from replicator.naming import HEARTBEATS
 from replicator.partitions import Partitions
-from replicator.progress import ProgressStore
+from replicator.progress import Entry, Progress, ProgressStore
 from replicator.reach import Reach, set_within
 from replicator.settings import LinkSettings
 from replicator.target_topics import TargetTopics
@@ -101,15 +102,8 @@ class Link:
         self._target_client = target
         self._metrics = metrics
         self._reach = reach
-        self._naming = Naming(
-            settings.source.alias, settings.target.alias, settings.separator, settings.naming == "identity"
-        )
-        self._filter = TopicFilter(
-            self._naming,
-            settings.topics,
-            settings.topics_exclude,
-            heartbeats=settings.heartbeats_replication,
-        )
+        self._naming = settings.names()
+        self._filter = settings.topic_filter()
         flow = settings.flow
         self._source = KafkaSource(
             source,
@@ -166,6 +160,8 @@ class Link:
             report_only=settings.acls_report_only,
         )
         self._found = Found()
+        self._only: Set[str] | None = None
+        """Topics that the link keeps to: those of its start, when it is told not to look for more."""
         self._state = "starting"
         self._problems: dict[str, str] = {}
         self._at_the_end: list[tuple[str, Callable[[], Awaitable[object]]]] = []
@@ -174,6 +170,16 @@ class Link:
     def ledgers(self) -> Mapping[TopicPartition, PartitionLedger]:
         """Ledgers of all opened partitions by source partition."""
         return {tp: account.entry.ledger for tp, account in self._book.accounts.items() if account.entry}
+
+    @property
+    def accounts(self) -> Mapping[TopicPartition, Account]:
+        """How each partition stands, by source partition."""
+        return self._book.accounts
+
+    @property
+    def topic_problems(self) -> Mapping[str, str]:
+        """Why a source topic has no complete counterpart at the target."""
+        return self._topics.problems
 
     async def run(self, stop: asyncio.Event) -> int:
         """Until `stop`, or until something breaks that waiting does not cure."""
@@ -265,11 +271,32 @@ class Link:
         progress = await self._store.refresh()  # also what the owner before us wrote last
         self._topics.ours = dict(progress.settings)
         self._acls.owned = progress.acls()
-        self._partitions.stored = progress.entries()
-        if progress.initial is None:
-            await self._store.save_initial(await self._first_partitions())
+        if progress.initial is None or self._settings.widens:
+            await self._begin(progress)
             progress = await self._store.refresh()
+        self._partitions.stored = progress.entries()
         self._partitions.initial = progress.initial or {}
+
+    async def _begin(self, progress: Progress) -> None:
+        """Notes where partitions begin that are not known yet: all of them at the link's first start."""
+        known = progress.initial or {}
+        entries = progress.entries()
+        if progress.initial is None and not entries and self._settings.take_over is not None:
+            entries = await self._take_over()
+        first = await self._first_partitions()
+        new = {tp: at for tp, at in first.items() if tp not in known and tp not in entries}
+        if progress.initial is None or new:
+            await self._store.save_initial({**known, **new})
+
+    async def _take_over(self) -> dict[TopicPartition, Entry]:
+        """Stores what MirrorMaker 2 has copied as the link's own progress."""
+        source, target = self._source_client, self._target_client
+        here, there = await source.metadata(None), await target.metadata(None)
+        found = discover(here.topics, there.topics, self._filter, self._naming)
+        taken = await take_over(source, target, self._settings, found.wanted)
+        if taken:
+            await self._store.save(taken)
+        return {entry.tp: entry for entry in taken}
 
     async def _first_partitions(self) -> dict[TopicPartition, int]:
         """Only these begin at "latest"; whatever is born from now on is copied from its first record."""
@@ -285,12 +312,16 @@ class Link:
         return {tp: at.offset for tp, at in listed.items()}
 
     async def _discover(self) -> None:
-        source = await self._source_client.metadata(None)
+        source = (await self._source_client.metadata(None)).topics
+        if self._only is not None:
+            source = {name: source[name] for name in self._only & source.keys()}
         target = await self._target_client.metadata(None)
-        found = discover(source.topics, target.topics, self._filter, self._naming)
+        found = discover(source, target.topics, self._filter, self._naming)
+        if self._only is None and not self._settings.refresh_topics:
+            self._only = found.wanted.keys()
         if await self._topics.ensure(found.wanted.values()):
             target = await self._target_client.metadata(None)
-            found = discover(source.topics, target.topics, self._filter, self._naming)
+            found = discover(source, target.topics, self._filter, self._naming)
             await self._note_settings()
         self._found = found
         self._partitions.reconcile(found.wanted)
@@ -333,26 +364,31 @@ class Link:
                 raise
 
     def _checkpoints(self) -> Callable[[], Awaitable[object]]:
-        topic = self._internal(self._target_client, self._naming.checkpoints)
+        factor = self._settings.checkpoints_topic_replication_factor
+        topic = self._internal(self._target_client, self._naming.checkpoints, factor)
         emitter = Checkpoints(topic)
         return lambda: emitter.emit(self._groups.translations)
 
     def _offset_syncs(self) -> Callable[[], Awaitable[object]]:
         at_source = self._settings.offset_syncs_topic_location == "source"
         client = self._source_client if at_source else self._target_client
-        emitter = OffsetSyncs(self._internal(client, self._naming.offset_syncs(at_source=at_source)))
+        factor = self._settings.offset_syncs_topic_replication_factor
+        name = self._naming.offset_syncs(at_source=at_source)
+        emitter = OffsetSyncs(self._internal(client, name, factor))
         return lambda: emitter.emit(self.ledgers())
 
     def _heartbeats(self) -> Callable[[], Awaitable[object]]:
+        factor = self._settings.heartbeats_topic_replication_factor
         return Heartbeats(
             self._settings.source.alias,
             self._settings.target.alias,
-            self._internal(self._source_client, HEARTBEATS),
-            self._internal(self._target_client, HEARTBEATS),
+            self._internal(self._source_client, HEARTBEATS, factor),
+            self._internal(self._target_client, HEARTBEATS, factor),
         ).emit
 
-    def _internal(self, client: ClusterClient, name: str) -> InternalTopic:
-        return InternalTopic(client, name, replication_factor=self._settings.internal_replication_factor)
+    def _internal(self, client: ClusterClient, name: str, factor: int | None) -> InternalTopic:
+        replicas = self._settings.internal_replication_factor if factor is None else factor
+        return InternalTopic(client, name, replication_factor=replicas)
 
     async def _store_progress(self) -> None:
         """Stores what was acknowledged, twice a second or every so many bytes, whichever comes first."""

@@ -24,7 +24,6 @@ from connectors.object_store import ObjectStoreSettings, open_store
 from connectors.restores import latest_restore
 from connectors.settings import BackupSettings, RestoreSettings
 from protocol.client import ClusterClient
-from replicator.naming import Naming
 from replicator.settings import (
     CONFIG_PROPERTIES_EXCLUDE,
     GROUPS_EXCLUDE,
@@ -117,8 +116,7 @@ def link_audit_settings(
 ) -> AuditSettings:
     """The link's source against its target, for topics as the source calls them."""
     settings = link_settings(topology, runtime, link)
-    ends = (settings.source.alias, settings.target.alias)
-    naming = Naming(*ends, settings.separator, settings.naming == "identity")
+    naming = settings.names()
     alignment: Alignment = ByContent()
     if not by_content:
         alignment = LinkLedger(

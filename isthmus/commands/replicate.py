@@ -1,61 +1,144 @@
-"""`isthmus replicate FILE --link A->B`: run one link until it is stopped."""
+"""`isthmus replicate FILE`: run the links of a topology or of an MM2 properties file until stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.output import USAGE, fail, say
-from isthmus.topologies import DataDirectory, open_runtime, open_topology
+from isthmus.link_files import LinkFile, open_link_file
+from isthmus.output import FAILED, USAGE, fail, note, print_json, print_table, say
+from isthmus.topologies import DataDirectory
 
 if TYPE_CHECKING:
+    from replicator.plan import LinkPlan
     from replicator.settings import LinkSettings
 
 
 def replicate(
-    file: Annotated[Path, typer.Argument(help="topology YAML", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="topology YAML, or MM2 properties", show_default=False)],
     link: Annotated[
-        str | None, typer.Option("--link", help="source->target; may be left out if there is only one")
+        list[str] | None, typer.Option("--link", help="source->target, several times; all links by default")
     ] = None,
+    clusters: Annotated[
+        str | None,
+        typer.Option("--clusters", help="only links into these targets (A,B), as MirrorMaker 2 has it"),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="say what it would do, and change nothing")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="with --check: for machines")] = False,
     metrics_port: Annotated[
         int | None, typer.Option(help="Prometheus port; 0 takes a free one", min=0, max=65535)
     ] = None,
     data_directory: DataDirectory = None,
 ) -> None:
-    """Copy topics, offsets and groups of one link until SIGTERM or Ctrl-C.
+    """Copy topics, offsets and groups of links until SIGTERM or Ctrl-C.
+
+    FILE is a topology, or connect-mirror-maker.properties as it is: settings without a meaning here are
+    named, unknown ones are errors. A link whose MirrorMaker 2 was stopped goes on where that stopped.
 
     Progress is kept in the target cluster: stop and start it anywhere. Ends with 3 when something could not
-    be copied (a gap), with 1 when it failed.
+    be copied (a gap), with 1 when a link failed (the others go on), with 2 for a wrong file.
 
-    Example: isthmus replicate examples/two-datacenters.yaml --link 'east->west'
+    Examples:
+
+    isthmus replicate examples/two-datacenters.yaml --link 'east->west'
+
+    isthmus replicate connect-mirror-maker.properties --check
+
+    isthmus replicate connect-mirror-maker.properties --clusters west --metrics-port 9464
     """
     import uvloop
 
-    from topology.runtime import NotRunning
-    from topology.settings import link_settings
+    from replicator.dedicated import circles
 
-    topology = open_topology(file, data_directory)
-    names = list(topology.links)
-    if link is None and len(names) == 1:
-        link = names[0]
-    if link not in names:
-        fail(f"say which link: --link {' or '.join(names) or '(the file declares none)'}", USAGE)
-    try:
-        settings = link_settings(topology, open_runtime(topology), link)
-    except NotRunning as error:
-        fail(str(error))
-    raise typer.Exit(uvloop.run(_run(settings, metrics_port)))
+    found = open_link_file(file, data_directory, link or ())
+    links = _into(found, clusters)
+    going_round = circles(list(found.links.values()))
+    if check:
+        raise typer.Exit(asyncio.run(_check(links, found, going_round, as_json=as_json)))
+    for remark in found.remarks:
+        note(f"{file}: {remark}")
+    if going_round:
+        fail("\nisthmus: ".join(going_round), USAGE)
+    raise typer.Exit(uvloop.run(_run(links, metrics_port)))
 
 
-async def _run(settings: LinkSettings, metrics_port: int | None) -> int:
+def _into(found: LinkFile, clusters: str | None) -> list[LinkSettings]:
+    if clusters is None:
+        return list(found.links.values())
+    wanted = [alias.strip() for alias in clusters.replace(" ", ",").split(",") if alias.strip()]
+    links = [link for link in found.links.values() if link.target.alias in wanted]
+    if not links:
+        fail(f"no link leads into {clusters}; there are {', '.join(found.links)}", USAGE)
+    return links
+
+
+async def _check(
+    links: Sequence[LinkSettings], found: LinkFile, going_round: list[str], *, as_json: bool
+) -> int:
+    from replicator.plan import plan_of
+
+    plans = await asyncio.gather(*(plan_of(link) for link in links))
+    failed = bool(going_round) or any(plan.problem for plan in plans)
+    if as_json:
+        print_json(
+            {
+                "links": [
+                    plan.to_json() | {"settings": _shown(link)}
+                    for link, plan in zip(links, plans, strict=True)
+                ],
+                "remarks": [
+                    {"line": one.line, "setting": one.setting, "text": one.text} for one in found.remarks
+                ],
+                "circles": going_round,
+            }
+        )
+        return FAILED if failed else 0
+    for link, plan in zip(links, plans, strict=True):
+        _show(link, plan)
+    for line in (*(f"remark: {remark}" for remark in found.remarks), *(f"circle: {c}" for c in going_round)):
+        say(line)
+    return FAILED if failed else 0
+
+
+def _shown(link: LinkSettings) -> dict[str, Any]:
+    """All settings but secrets."""
+    return link.model_dump(mode="json", exclude={"source": {"properties"}, "target": {"properties"}})
+
+
+def _show(link: LinkSettings, plan: LinkPlan) -> None:
+    say(f"link {link.name}: {link.source.bootstrap} to {link.target.bootstrap}")
+    defaults = type(link).model_fields
+    for name, value in _shown(link).items():
+        field = defaults[name]
+        if name not in ("source", "target") and value != _plain(field.get_default(call_default_factory=True)):
+            say(f"  {name}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    if plan.problem:
+        say(f"  cannot be planned: {plan.problem}")
+        return
+    say(f"  begins {plan.begins}")
+    rows = [
+        (row["topic"], row["at_target"], row["partitions"], "is there" if row["exists"] else "will be made")
+        for row in plan.topics
+    ]
+    print_table(("topic", "at target", "partitions", "topic at target"), rows)
+    for topic, reason in sorted(plan.not_copied.items()):
+        say(f"  not copied: {topic}: {reason}")
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+async def _run(links: Sequence[LinkSettings], metrics_port: int | None) -> int:
     from prometheus_client import CollectorRegistry, start_http_server
 
     from isthmus.logs import log_to_stderr
-    from replicator.worker import run_link
+    from replicator.dedicated import run_links
 
     log_to_stderr()
     registry = CollectorRegistry()
@@ -71,5 +154,6 @@ async def _run(settings: LinkSettings, metrics_port: int | None) -> int:
             fail(f"metrics port {metrics_port} cannot be used: {error.strerror}")
         port = server.server_port
     where = f", metrics http://127.0.0.1:{port}/metrics" if port is not None else ""
-    say(f"isthmus link {settings.name} ready{where}")
-    return await run_link(settings, stop, registry)
+    for link in links:
+        say(f"isthmus link {link.name} ready{where}")
+    return await run_links(links, stop, registry)

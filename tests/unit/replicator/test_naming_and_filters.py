@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from replicator.cycles import is_cycle, would_circle
 from replicator.filters import NameFilter, TopicFilter
 from replicator.naming import Naming, is_internal
+from replicator.renaming import Rename
 from replicator.settings import GROUPS_EXCLUDE, TOPICS_EXCLUDE, LinkSettings
 
 EAST_WEST = Naming("east", "west")
@@ -27,7 +28,35 @@ def test_names_are_those_of_mirrormaker():
     same = Naming("east", "west", identity=True)
     assert same.at_target("orders") == "orders"
     assert same.at_target("heartbeats") == "east.heartbeats"
+    assert same.at_target("north.heartbeats") == "east.north.heartbeats"
+    assert same.at_target("my-heartbeats") == "my-heartbeats"
     assert Naming("east", "west", "_").at_target("orders") == "east_orders"
+
+
+def test_internal_topics_carry_the_separator_unless_told_not_to():
+    lined = Naming("east", "west", "_")
+    assert lined.checkpoints == "east_checkpoints_internal"
+    assert lined.offset_syncs(at_source=True) == "mm2-offset-syncs_west_internal"
+    assert lined.is_internal("mm2-offset-syncs_west_internal")
+    assert lined.is_internal("a.internal")
+    dotted = Naming("east", "west", "_", internal_separator=False)
+    assert dotted.checkpoints == "east.checkpoints.internal"
+    assert dotted.offset_syncs(at_source=False) == "mm2-offset-syncs.east.internal"
+    assert not dotted.is_internal("my_internal")
+
+
+def test_names_of_a_copy_go_by_rules_and_the_first_that_matches_counts():
+    rules = (Rename.parse("orders=archive"), Rename.parse(r"pay\.(.*)=old.\1"), Rename.parse("pay.*=never"))
+    names = Naming("east", "west", identity=True, rename=rules)
+    assert [names.at_target(topic) for topic in ("orders", "pay.in", "orders2")] == [
+        "archive",
+        "old.in",
+        "orders2",
+    ]
+    assert names.at_target("pay") == "never"
+    for wrong in ("orders", "=new", "old=", "(=x", r"a=\1"):
+        with pytest.raises(ValueError, match="no rule for names"):
+            Rename.parse(wrong)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +104,16 @@ def test_default_patterns(topic, taken):
     assert accepts is taken
 
 
-def test_exclusion_wins_patterns_match_whole_names_and_heartbeats_go_by_exact_name():
-    chosen = TopicFilter(EAST_WEST, ("orders", "pay.*"), ("payroll",))
+def test_exclusion_wins_patterns_match_whole_names_and_heartbeats_travel_on():
+    chosen = TopicFilter(EAST_WEST, ("orders", "pay.*"), ("payroll", "team.*"))
     assert chosen.refuses("orders") is None
     assert chosen.refuses("orders2") is not None
     assert chosen.refuses("payments") is None
     assert "excluded" in chosen.refuses("payroll")
     assert chosen.refuses("heartbeats") is None
-    assert chosen.refuses("team.heartbeats") is not None
+    assert chosen.refuses("north.south.heartbeats") is None  # or a chain's end sees nothing of its beginning
+    assert "came from west" in chosen.refuses("west.heartbeats")
+    assert "excluded" in chosen.refuses("team.heartbeats")
     assert TopicFilter(EAST_WEST, (), ()).refuses("orders") is not None
 
 

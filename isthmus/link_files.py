@@ -1,0 +1,74 @@
+"""The links of a file, whatever kind it is: a topology's YAML, or a properties file of MirrorMaker 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.output import USAGE, fail
+from isthmus.topologies import open_runtime, open_topology
+
+if TYPE_CHECKING:
+    from replicator.mirrormaker.file import Remark
+    from replicator.settings import LinkSettings
+
+
+@dataclass(frozen=True)
+class LinkFile:
+    """All links of a file by name, and remarks on settings (MirrorMaker 2's only)."""
+
+    links: dict[str, LinkSettings]
+    remarks: tuple[Remark, ...] = ()
+
+
+def open_link_file(file: Path, data_directory: Path | None, only: Sequence[str]) -> LinkFile:
+    """Ends the command with every mistake of the file. `only`: links that are wanted; none: all."""
+    from replicator.mirrormaker.file import is_mirrormaker_text
+
+    if file.suffix not in (".yaml", ".yml") and is_mirrormaker_text(_head(file)):
+        return _mirrormaker(file, only)
+    return _topology(file, data_directory, only)
+
+
+def _head(file: Path) -> str:
+    try:
+        return file.read_text(encoding="iso-8859-1")
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", USAGE)
+
+
+def _mirrormaker(file: Path, only: Sequence[str]) -> LinkFile:
+    from replicator.mirrormaker.file import MirrorMakerFileError, read_mirrormaker_file
+
+    try:
+        found = read_mirrormaker_file(file)
+    except MirrorMakerFileError as error:
+        fail(str(error), USAGE)
+    links = {link.name: link for link in found.links}
+    return LinkFile({name: links[name] for name in _chosen(list(links), only)}, found.remarks)
+
+
+def _topology(file: Path, data_directory: Path | None, only: Sequence[str]) -> LinkFile:
+    from topology.runtime import NotRunning
+    from topology.settings import link_settings
+
+    topology = open_topology(file, data_directory)
+    try:
+        runtime = open_runtime(topology)
+        names = _chosen(list(topology.links), only)
+        return LinkFile({name: link_settings(topology, runtime, name) for name in names})
+    except NotRunning as error:
+        fail(str(error))
+
+
+def _chosen(names: list[str], only: Sequence[str]) -> list[str]:
+    unknown = [name for name in only if name not in names]
+    if unknown or not names:
+        there = ", ".join(names) or "none"
+        fail(
+            f"there is no link '{unknown[0]}' in the file: {there}" if unknown else "the file has no link",
+            USAGE,
+        )
+    return [name for name in names if not only or name in only]

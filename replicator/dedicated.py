@@ -1,0 +1,81 @@
+"""Several links in one process (MirrorMaker 2's dedicated mode): each runs by itself, one exit code for all.
+
+Owns starting them, the joint metrics and the worst exit code. A link that fails leaves the others running
+(I10); the process ends when it is stopped or when no link is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from replicator.cycles import would_circle
+from replicator.settings import LinkSettings
+from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_link
+
+_log = logging.getLogger("isthmus.replicator")
+
+_WORST_FIRST = (EXIT_FAILED, EXIT_DIFFERENCES, EXIT_OK)
+
+
+class JointMetrics(Collector):
+    """Series of several registries as one: families of the same name are put together."""
+
+    def __init__(self, registries: Iterable[CollectorRegistry]) -> None:
+        self._registries = tuple(registries)
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, each once."""
+        families: dict[str, Metric] = {}
+        for registry in self._registries:
+            for family in registry.collect():
+                known = families.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type)
+                )
+                known.samples.extend(family.samples)
+        yield from families.values()
+
+
+async def run_links(
+    links: Sequence[LinkSettings],
+    stop: asyncio.Event,
+    registry: CollectorRegistry,
+    statuses: Mapping[str, LinkStatus] | None = None,
+) -> int:
+    """Runs all until `stop`; the worst exit code: failed, then differences, then fine."""
+    registries = {link.name: CollectorRegistry() for link in links}
+    registry.register(JointMetrics(registries.values()))
+    codes = await asyncio.gather(
+        *(_run(link, stop, registries[link.name], (statuses or {}).get(link.name)) for link in links)
+    )
+    return next(code for code in _WORST_FIRST if code in codes or code == EXIT_OK)
+
+
+async def _run(
+    link: LinkSettings, stop: asyncio.Event, registry: CollectorRegistry, status: LinkStatus | None
+) -> int:
+    try:
+        code = await run_link(link, stop, registry, status)
+    except Exception:  # noqa: BLE001 (whatever it is, the other links go on)
+        _log.exception("link %s ended by a fault that nobody foresaw", link.name)
+        code = EXIT_FAILED
+    if code == EXIT_FAILED and not stop.is_set():
+        _log.error("link %s has ended; the others go on", link.name)
+    return code
+
+
+def circles(links: Sequence[LinkSettings]) -> list[str]:
+    """What would go round for ever, in words; empty when nothing does."""
+    found = would_circle(
+        [(link.source.alias, link.target.alias, link.naming == "identity") for link in links]
+    )
+    return [
+        f"{' -> '.join(way)}: the same records would go round for ever, since names do not change on the way;"
+        " use prefix naming (replication.policy.class=DefaultReplicationPolicy) on one of these links"
+        for way in found
+    ]

@@ -1,0 +1,256 @@
+"""Going on where MirrorMaker 2 stopped: its progress, its offset syncs, and what it wrote after them.
+
+Owns reading them and making ledger entries, once, before the link's first start. MirrorMaker 2 stores its
+progress once a minute, so a killed one has copied more than it knows; its records behind the last offset sync
+are compared with the source's, and copying goes on behind the last one that is there. What it had copied
+before is in the ledger by its syncs, so groups can be translated at once. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.records.header import iter_headers
+from protocol.records.reading import read_records
+from protocol.types import TopicPartition, uuid_to_text
+from replicator.discovery import Wanted
+from replicator.layouts import LayoutError, OffsetSync
+from replicator.mirrormaker.history import Copy, CopyMatcher, Pair, chain, history
+from replicator.progress import Entry
+from replicator.settings import LinkSettings, TakeOver
+from transfer.endpoint import AbortedTransaction, Chunk
+from transfer.kafka.positions import last_batch
+from transfer.ledger import Lineage, Note, PartitionLedger
+from transfer.offset_map import OffsetMap, Run
+from transfer.rewrite import AbortedFilter
+
+_log = logging.getLogger("isthmus.replicator")
+
+_EMPTY_ANSWERS = 20
+
+
+class StillRunningError(ProtocolError):
+    """MirrorMaker 2's workers are members of their group: two copiers would write everything twice."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What MirrorMaker 2 left behind: the next source offset and the offset syncs of each partition."""
+
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    pairs: dict[TopicPartition, list[Pair]] = field(default_factory=dict)
+
+
+async def take_over(
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, wanted: Mapping[str, Wanted]
+) -> list[Entry]:
+    """Entries of the partitions that MirrorMaker 2 has copied; none if it never ran.
+
+    Raises StillRunningError, and ProtocolError when a cluster cannot be asked now.
+    """
+    told = settings.take_over
+    if told is None:
+        return []
+    topics = (await target.metadata([told.offsets_topic])).topics
+    there = topics.get(told.offsets_topic)
+    if there is None or there.error:
+        return []
+    await _must_be_idle(target, told)
+    known = await read_known(source, target, settings, len(there.partitions))
+    entries: list[Entry] = []
+    for tp, position in sorted(known.positions.items()):
+        topic = wanted.get(tp.topic)
+        if topic is not None and topic.target is not None and tp.partition in topic.target.partitions:
+            reader = _Taker(source, target, tp, topic)
+            entries.append(await reader.entry(position, known.pairs.get(tp, [])))
+    _log.info("%s: %d partitions are taken over from MirrorMaker 2", settings.name, len(entries))
+    return entries
+
+
+async def _must_be_idle(target: ClusterClient, told: TakeOver) -> None:
+    group = (await target.describe_groups([told.group])).get(told.group)
+    members = len(group.members) if group is not None else 0
+    if members:
+        raise StillRunningError(
+            f"MirrorMaker 2 still copies (group {told.group} has {members} members at the target): stop it;"
+            " this link goes on where it stopped (a killed worker counts as one for ten seconds)"
+        )
+
+
+async def read_known(
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, partitions: int
+) -> Known:
+    """Reads Connect's offsets topic and the offset syncs. A topic that is not there has none."""
+    told, known = settings.take_over, Known()
+    assert told is not None
+    for number in range(partitions):
+        async for _, rows in committed(target, TopicPartition(told.offsets_topic, number), 0):
+            for row in rows:
+                _take_position(known, told.connector, settings.source.alias, row)
+    at_source = settings.offset_syncs_topic_location == "source"
+    syncs = TopicPartition(settings.names().offset_syncs(at_source=at_source), 0)
+    async for _, rows in committed(source if at_source else target, syncs, 0):
+        for row in rows:
+            _take_sync(known, row)
+    known.pairs = {tp: chain(pairs) for tp, pairs in known.pairs.items()}
+    return known
+
+
+def _take_position(known: Known, connector: str, alias: str, row: Copy) -> None:
+    """Connect's JSON: `["connector", {"cluster", "partition", "topic"}]` to `{"offset": n}`; null forgets."""
+    try:
+        name, spot = json.loads(row.key or b"null")
+        if name != connector or spot["cluster"] != alias:
+            return
+        tp = TopicPartition(str(spot["topic"]), int(spot["partition"]))
+        value = json.loads(row.value) if row.value is not None else None
+        if value is None:
+            known.positions.pop(tp, None)
+        else:
+            known.positions[tp] = int(value["offset"]) + 1
+    except (KeyError, TypeError, ValueError) as error:
+        _log.warning("a row of MirrorMaker 2's progress cannot be read: %r (%r)", row.key, error)
+
+
+def _take_sync(known: Known, row: Copy) -> None:
+    if row.key is None or row.value is None:
+        return
+    try:
+        sync = OffsetSync.read(row.key, row.value)
+    except LayoutError as error:
+        _log.warning("an offset sync cannot be read: %s", error)
+        return
+    tp = TopicPartition(sync.topic, sync.partition)
+    known.pairs.setdefault(tp, []).append(Pair(sync.upstream, sync.downstream))
+
+
+class _Taker:
+    """Makes the entry of one partition."""
+
+    def __init__(
+        self, source: ClusterClient, target: ClusterClient, tp: TopicPartition, topic: Wanted
+    ) -> None:
+        assert topic.target is not None
+        self._source = source
+        self._target = target
+        self._tp = tp
+        self._to = TopicPartition(topic.target_name, tp.partition)
+        ids = uuid_to_text(topic.source.topic_id), uuid_to_text(topic.target.topic_id)
+        self._lineages = (
+            Lineage(source.cluster_id or "", ids[0], *tp),
+            Lineage(target.cluster_id or "", ids[1], *self._to),
+        )
+
+    async def entry(self, position: int, pairs: list[Pair]) -> Entry:
+        """`position`: what MirrorMaker 2 stored, the least that counts as copied."""
+        end = (await self._target.list_offsets({self._to: LATEST}))[self._to].offset
+        last = (await self._source.list_offsets({self._tp: LATEST}))[self._tp].offset
+        pairs = [pair for pair in pairs if pair.downstream < end and pair.upstream < last]
+        runs, matched = await self._runs(pairs, end)
+        text = f"{matched} records from its last offset sync on were recognised at the target"
+        if runs.source_end < position or not matched:
+            runs = await self._estimated(position, end)
+            text = (
+                "no offset sync could be verified, so positions before that are estimates on the early side"
+            )
+        text = (
+            f"taken over from MirrorMaker 2 at source offset {runs.source_end}"
+            f" (it had stored {position}); {text}"
+        )
+        note = Note(text, time.time_ns() // 1_000_000)
+        ledger = PartitionLedger(*self._lineages, runs=runs, notes=[note], records=runs.records)
+        _log.info("%s: %s", self._tp, text)
+        return Entry(ledger)
+
+    async def _runs(self, pairs: list[Pair], end: int) -> tuple[OffsetMap, int]:
+        """History and what follows the last sync, and how many records of that were recognised."""
+        if not pairs:
+            return OffsetMap(), 0
+        anchor = pairs[-1]
+        matcher = await self._match(anchor)
+        if not matcher.matched:
+            return OffsetMap(), 0
+        runs = history(pairs)
+        for run in matcher.runs:
+            if run.source >= runs.source_end and run.target >= runs.target_end:
+                runs.append(run)
+        return runs, matcher.matched
+
+    async def _estimated(self, position: int, end: int) -> OffsetMap:
+        """As if the target's last record were that before `position`, and none were missing before: where the
+        source has holes, that is too early, never too late."""
+        first = (await self._source.list_offsets({self._tp: EARLIEST}))[self._tp].offset
+        there = (await self._target.list_offsets({self._to: EARLIEST}))[self._to].offset
+        length = max(min(position - first, end - there), 0)
+        runs = OffsetMap(position - length, end - length)
+        if length:
+            runs.append(Run(position - length, end - length, length))
+        return runs
+
+    async def _match(self, anchor: Pair) -> CopyMatcher:
+        matcher = CopyMatcher()
+        own_time = await self._own_time()
+        there = committed(self._target, self._to, anchor.downstream)
+        more = True
+        async for _, rows in committed(self._source, self._tp, anchor.upstream):
+            for row in rows:
+                while more and len(matcher.waiting) <= matcher.lookahead:
+                    part = await anext(there, None)
+                    more = part is not None
+                    if part is not None:
+                        matcher.there(copy._replace(time=0) if own_time else copy for copy in part[1])
+                if not matcher.here(row._replace(time=0) if own_time else row):
+                    return matcher
+        return matcher
+
+    async def _own_time(self) -> bool:
+        """Whether the target stamps records with its own time."""
+        configs = (await self._target.describe_configs([self._to.topic]))[self._to.topic]
+        kind = configs.get("message.timestamp.type")
+        return kind is not None and kind.value == "LogAppendTime"
+
+
+async def committed(
+    client: ClusterClient, tp: TopicPartition, position: int
+) -> AsyncIterator[tuple[int, list[Copy]]]:
+    """Committed records from `position` to what is the end now, as (next position, records).
+
+    A partition that does not exist has none. Raises ProtocolError when nothing comes although there is more.
+    """
+    try:
+        first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
+        last = await client.list_offsets({tp: LATEST}, isolation=Isolation.READ_COMMITTED)
+    except KafkaError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        raise
+    position, empty = max(position, first), 0
+    while position < last[tp].offset:
+        fetched = await client.fetch(tp, position, max_wait_ms=500, isolation=Isolation.READ_COMMITTED)
+        stop, after, _ = last_batch(fetched.records)
+        if not stop:
+            empty += 1
+            if empty >= _EMPTY_ANSWERS:
+                raise ProtocolError(f"{tp}: nothing comes at offset {position}, its end is {last[tp].offset}")
+            continue
+        aborted = tuple(AbortedTransaction(*entry) for entry in fetched.aborted)
+        chunk = Chunk(tp, fetched.records[:stop], position, after, aborted=aborted)
+        yield after, _rows(chunk)
+        position, empty = after, 0
+
+
+def _rows(chunk: Chunk) -> list[Copy]:
+    filtered = AbortedFilter(chunk)
+    return [
+        Copy(record.offset, record.timestamp, record.key, record.value, record.headers)
+        for pos, header in iter_headers(chunk.batches)
+        if not filtered.skips(pos, header)
+        for record in read_records(chunk.batches, pos, header)
+        if record.offset >= chunk.first_offset
+    ]

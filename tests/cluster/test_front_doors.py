@@ -1,0 +1,260 @@
+"""`isthmus copy` and `isthmus replicate` with an MM2 properties file, as people run them on two clusters."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from protocol.client import ClusterClient
+from protocol.records import Codec
+from replicator.copying import CopyError, CopyRequest, plan_copy
+from replicator.renaming import Rename
+from tests.cluster.links import Pair, content, create, eventually, fresh, produce, records, some
+from tests.support.broker import BrokerProcess
+from tests.support.zookeeper import fresh_chroot
+
+pytestmark = pytest.mark.cluster
+
+BOUND_S = 60
+
+
+@pytest.fixture(scope="module")
+def pair(zookeeper_server, tmp_path_factory):
+    brokers = [
+        BrokerProcess(tmp_path_factory.mktemp(name), fresh_chroot(zookeeper_server), 1)
+        for name in ("doors-east", "doors-west")
+    ]
+    try:
+        for broker in brokers:
+            broker.start()
+        yield Pair("isthmus", *(broker.bootstrap for broker in brokers))
+    finally:
+        for broker in brokers:
+            broker.kill()
+
+
+@pytest.fixture
+async def clients(pair):
+    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+        yield east, west
+
+
+async def begun(*arguments):
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "isthmus", *map(str, arguments)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def ended(process):
+    """(exit code, output, errors)"""
+    async with asyncio.timeout(BOUND_S):
+        out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+async def run(*arguments):
+    return await ended(await begun(*arguments))
+
+
+def ends(pair):
+    return ("--from", pair.east, "--to", pair.west)
+
+
+async def test_a_copy_until_now_ends_by_itself_and_the_next_one_goes_on(pair, clients):
+    east, west = clients
+    topic = fresh("orders")
+    await create(east, topic, 2, retention_ms="12345678")
+    await produce(east, topic, some(300, "zero"), 0, Codec.ZSTD)
+    await produce(east, topic, some(40, "one"), 1)
+    what = (*ends(pair), "--topics", f"{topic}.*", "--rename", r"(orders.*)=old.\1", "--name", topic)
+
+    code, out, err = await run("copy", *what, "--dry-run")
+    assert code == 0, err
+    assert f"old.{topic}" in out
+    assert "will be made" in out
+    assert f"old.{topic}" not in (await west.metadata(None)).topics
+
+    code, out, err = await run("copy", *what, "--until-now", "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert (said["records"], said["left"], said["arrived"]) == (340, {}, True)
+    for partition in (0, 1):
+        here, there = await content(east, topic, partition), await content(west, f"old.{topic}", partition)
+        assert here == there
+    (configs,) = (await west.describe_configs([f"old.{topic}"])).values()
+    assert configs["retention.ms"].value == "12345678"
+
+    code, out, err = await run("copy", *what, "--until-now", "--json")
+    assert (code, json.loads(out)["records"]) == (0, 0), err
+    await produce(east, topic, some(7, "later"), 1)
+    code, out, err = await run("copy", *what, "--until-now")
+    assert code == 0, err
+    assert "copied 7 records" in out
+    assert await content(east, topic, 1) == await content(west, f"old.{topic}", 1)
+
+
+async def test_a_copy_takes_in_topics_that_were_not_asked_for_before(pair, clients):
+    """They are old, not born since the first start: what retention took before is no gap."""
+    east, west = clients
+    first, second = fresh("first"), fresh("second")
+    for topic in (first, second):
+        await create(east, topic)
+        await produce(east, topic, some(5, topic))
+    for topics in (first, f"{first},{second}"):
+        code, _, err = await run("copy", *ends(pair), "--topics", topics, "--name", first, "--until-now")
+        assert code == 0, err
+    assert [len(await records(west, topic)) for topic in (first, second)] == [5, 5]
+
+
+async def test_a_killed_copy_goes_on_and_writes_nothing_twice(pair, clients):
+    east, west = clients
+    topic = fresh("killed")
+    await create(east, topic)
+    for number in range(40):
+        await produce(east, topic, some(500, f"{number}" + "x" * 200))
+    what = (*ends(pair), "--topics", topic, "--name", topic)
+    process = await begun("copy", *what)
+    try:
+
+        async def some_arrived():
+            return len(await records(west, topic)) > 0
+
+        await eventually(some_arrived, "the copy writes", BOUND_S)
+    finally:
+        process.kill()
+        await ended(process)
+    code, _, err = await run("copy", *what, "--until-now", "--json")
+    assert code == 0, err
+    assert await content(east, topic) == await content(west, topic)
+
+
+async def test_what_cannot_be_copied_is_said_at_once(pair, clients):
+    east, _ = clients
+    topic, other = fresh("said"), fresh("said-too")
+    await create(east, topic)
+    await create(east, other)
+    same, rename = (pair.east, pair.east), (Rename.parse(f"{topic}|{other}={topic}-copy"),)
+    for ends_, topics, rules, expected in (
+        ((pair.east, pair.west), "no-such-topic", (), "no topic of"),
+        ((pair.east, pair.west), "said.*", rename, "would both be called"),
+        (same, topic, (), "one cluster"),
+        (same, "said.*", (Rename.parse("(.*)=said-again-\\1"),), "again and again"),
+    ):
+        with pytest.raises(CopyError, match=expected):
+            await plan_copy(CopyRequest(*ends_, (topics,), rename=rules))
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+        code, _, err = await run("copy", "--from", nobody, "--to", pair.west, "--topics", "x")
+        assert (code, nobody in err, "nothing was copied" in err) == (1, True, True)
+
+
+def properties(path: Path, pair, extra=""):
+    path.write_text(
+        f"""
+        clusters = A, B
+        A.bootstrap.servers = {pair.east}
+        B.bootstrap.servers = {pair.west}
+        A->B.enabled = true
+        B->A.enabled = true
+        topics = doors.*
+        groups = doors.*
+        replication.factor = 1
+        offset-syncs.topic.replication.factor = 1
+        checkpoints.topic.replication.factor = 1
+        heartbeats.topic.replication.factor = 1
+        offset.storage.replication.factor = 1
+        tasks.max = 4
+        {extra}
+        """
+    )
+    return path
+
+
+@contextlib.asynccontextmanager
+async def replicating(*arguments):
+    process = await begun("replicate", *arguments)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_properties_file_of_mirrormaker_runs_both_its_links(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("doors")
+    file = properties(tmp_path / "mm2.properties", pair)
+    for client, tag in ((east, "from-a"), (west, "from-b")):
+        await create(client, topic)
+        await produce(client, topic, some(20, tag))
+
+    code, out, err = await run("replicate", file, "--check", "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert [link["link"] for link in said["links"]] == ["A->B", "B->A"]
+    (row,) = (row for row in said["links"][0]["topics"] if row["topic"] == topic)
+    assert (row["at_target"], row["partitions"], row["exists"]) == (f"A.{topic}", 1, False)
+    assert [remark["setting"] for remark in said["remarks"]] == ["tasks.max"]
+
+    async with replicating(file, "--metrics-port", "0") as process:
+        ready = (await asyncio.wait_for(process.stdout.readline(), BOUND_S)).decode()
+        assert "A->B ready" in ready
+
+        async def both_ways():
+            return len(await records(west, f"A.{topic}")) == len(await records(east, f"B.{topic}")) == 20
+
+        await eventually(both_ways, "both links copy", BOUND_S)
+        port = ready.rsplit(":", 1)[1].split("/")[0]
+        with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        for link in ("A->B", "B->A"):
+            assert f'isthmus_link_records_total{{link="{link}",partition="0",topic="{topic}"}} 20.0' in text
+        assert text.count("# TYPE isthmus_link_records_total ") == 1
+        process.send_signal(signal.SIGTERM)
+        code, _, err = await ended(process)
+    assert code == 0, err
+    assert "tasks.max: a link has no tasks" in err
+    names = (await west.metadata(None)).topics
+    assert not [name for name in names if name.startswith(("A.B.", "B.A."))]  # nothing went round
+
+
+async def test_a_new_topic_of_a_properties_file_is_seen_within_seconds(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("doors-new")
+    async with replicating(properties(tmp_path / "mm2.properties", pair), "--clusters", "B") as process:
+        assert b"A->B ready" in await asyncio.wait_for(process.stdout.readline(), BOUND_S)
+
+        async def copies():
+            return "A.heartbeats" in (await west.metadata(None)).topics
+
+        await eventually(copies, "the link runs", BOUND_S)
+        await create(east, topic)
+        await produce(east, topic, some(3))
+
+        async def arrived():
+            return len(await records(west, f"A.{topic}")) == 3
+
+        await eventually(arrived, "the new topic is copied", 20)
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ("topcis = x", "did you mean 'topics'?"),
+        ("replication.policy.class = IdentityReplicationPolicy", "would go round for ever"),
+    ],
+)
+async def test_a_wrong_file_starts_nothing(pair, tmp_path, extra, expected):
+    file = properties(tmp_path / "mm2.properties", pair, extra)
+    code, _, err = await run("replicate", file)
+    assert (code, expected in err) == (2, True), err

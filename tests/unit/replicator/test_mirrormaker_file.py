@@ -1,0 +1,207 @@
+"""MM2 properties files: levels, meanings, what has none, what is wrong, providers."""
+
+import pytest
+
+from protocol.properties_text import PropertiesError, parse_properties
+from replicator.mirrormaker.file import MirrorMakerFileError, is_mirrormaker_text, parse_mirrormaker
+
+TWO = """
+clusters = A, B
+A.bootstrap.servers = a1:9092, a2:9092
+B.bootstrap.servers = b1:9092
+A->B.enabled = true
+"""
+
+
+def only(text):
+    (link,) = parse_mirrormaker(TWO + text).links
+    return link
+
+
+def problems(text):
+    with pytest.raises(MirrorMakerFileError) as raised:
+        parse_mirrormaker(text)
+    return [str(problem) for problem in raised.value.problems]
+
+
+def remarks(text):
+    return [(remark.setting, remark.text) for remark in parse_mirrormaker(TWO + text).remarks]
+
+
+def test_the_smallest_file_is_one_link_with_mirrormakers_switches():
+    link = only("")
+    assert (link.name, link.source.bootstrap, link.target.bootstrap) == (
+        "A->B",
+        "a1:9092, a2:9092",
+        "b1:9092",
+    )
+    assert (link.naming, link.separator, link.sync_group_offsets, link.replication_factor) == (
+        *("prefix", "."),
+        *(False, 2),
+    )
+    assert link.refresh_topics_interval_s <= 2
+    assert link.take_over.offsets_topic == "mm2-offsets.A.internal"
+    assert link.take_over.group == "A-mm2"
+
+
+def test_settings_of_a_flow_count_before_those_for_all():
+    link = only(
+        """
+        topics = a, b
+        A->B.topics = c.*
+        topics.exclude = x
+        A->B.emit.checkpoints.interval.seconds = 5
+        emit.checkpoints.interval.seconds = 7
+        refresh.topics.enabled = false
+        replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy
+        replication.policy.separator = _
+        replication.policy.internal.topic.separator.enabled = false
+        offset-syncs.topic.location = target
+        offset-syncs.topic.replication.factor = 1
+        offset.storage.replication.factor = 1
+        use.defaults.from = source
+        """
+    )
+    assert link.topics == ("c.*",)
+    assert link.topics_exclude == ("x",)
+    assert link.emit_checkpoints_interval_s == 5
+    assert (link.refresh_topics, link.naming, link.separator, link.internal_separator) == (
+        *(False, "identity"),
+        *("_", False),
+    )
+    assert (link.offset_syncs_topic_location, link.offset_syncs_topic_replication_factor) == ("target", 1)
+    assert (link.internal_replication_factor, link.use_defaults_from) == (1, "source")
+
+
+def test_every_direction_that_is_switched_on_is_a_link():
+    text = """
+    clusters = A, B, C
+    A.bootstrap.servers = a:1
+    B.bootstrap.servers = b:1
+    C.bootstrap.servers = c:1
+    A->B.enabled = true
+    B->A.enabled = TRUE
+    B->C.enabled = false
+    C->A.topics = x
+    """
+    assert [link.name for link in parse_mirrormaker(text).links] == ["A->B", "B->A"]
+
+
+def test_backslashes_are_javas_not_pythons():
+    assert only(r"topics = a\\.b, c\.d").topics == (r"a\.b", "c.d")
+    (long,) = parse_properties("name = one,\\\n   two\n")
+    assert long.text == "one,two"
+    assert [item.name for item in parse_properties("a\\:b:c\n! no\n# no\n\n")] == ["a:b"]
+    with pytest.raises(PropertiesError, match=r"mm2:2: \\u"):
+        parse_properties("a=b\nc=\\u00g0", "mm2")
+
+
+def test_clients_settings_find_their_end_and_the_most_special_counts():
+    link = only(
+        """
+        consumer.auto.offset.reset = earliest
+        A.consumer.auto.offset.reset = latest
+        B.consumer.auto.offset.reset = earliest
+        A->B.source.consumer.fetch.max.bytes = 9000000
+        A->B.producer.max.request.size = 2000000
+        """
+    )
+    assert link.start == "latest"
+    assert (link.flow.fetch_max_bytes, link.flow.produce_request_bytes) == (9_000_000, 2_000_000)
+
+
+def test_security_of_each_cluster_is_its_own_and_never_shown(tmp_path, monkeypatch):
+    secrets = tmp_path / "secrets.properties"
+    secrets.write_text("password = hunter2\n")
+    monkeypatch.setenv("MM2_USER", "alice")
+    link = only(
+        f"""
+        config.providers = file, env
+        config.providers.file.class = org.apache.kafka.common.config.provider.FileConfigProvider
+        config.providers.env.class = org.apache.kafka.common.config.provider.EnvVarConfigProvider
+        security.protocol = SASL_PLAINTEXT
+        sasl.mechanism = SCRAM-SHA-512
+        A.sasl.jaas.config = org.apache.kafka.common.security.scram.ScramLoginModule required \\
+            username="${{env:MM2_USER}}" password="${{file:{secrets}:password}}";
+        B.security.protocol = PLAINTEXT
+        """
+    )
+    assert link.source.properties["security.protocol"] == "SASL_PLAINTEXT"
+    assert 'username="alice" password="hunter2"' in link.source.properties["sasl.jaas.config"]
+    assert link.target.properties["security.protocol"] == "PLAINTEXT"
+    assert "hunter2" not in repr(link)
+
+
+def test_what_has_no_meaning_is_said_with_what_to_do():
+    said = dict(
+        remarks(
+            """
+            tasks.max = 8
+            offset.lag.max = 1000
+            producer.linger.ms = 100
+            A->B.consumer.isolation.level = read_uncommitted
+            dedicated.mode.enable.internal.rest = true
+            B.replication.factor = 3
+            topics.blacklist = x
+            exactly.once.source.support = disabled
+            """
+        )
+    )
+    assert "one process copies all" in said["tasks.max"]
+    assert "no lag to allow" in said["offset.lag.max"]
+    assert "what is committed" in said["A->B.consumer.isolation.level"]
+    assert "write it as replication.factor" in said["B.replication.factor"]
+    assert "topics.exclude" in said["topics.blacklist"]
+    assert len(said) == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("A->B.topcis = x", "line 6: A->B.topcis: is no setting of MirrorMaker 2; did you mean 'topics'?"),
+        ("A->C.enabled = true", "line 6: A->C.enabled: C is not in clusters"),
+        ("emit.heartbeats.enabled = yes", "'yes' is neither true nor false"),
+        ("replication.factor = many", "'many' is not a whole number"),
+        ("topics = (", "is not a regular expression"),
+        ("replication.policy.class = org.example.Mine", "is a Java class, which cannot run here"),
+        ("A->B.topic.filter.class = org.example.Mine", "remove the line to take DefaultTopicFilter"),
+        ("exactly.once.source.support = enabled", "exactly once is not built"),
+        ("A.security.protocol = SSLL", "security.protocol: SSLL is not among"),
+        ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
+        ("consumer.auto.offset.reset = none", "neither earliest nor latest"),
+        ("B->B.enabled = true", "copies a cluster into itself"),
+        ("config.providers = vault", "config.providers.vault.class is not set"),
+        (
+            "emit.checkpoints.interval.seconds = 0",
+            "emit.checkpoints.interval.seconds: Input should be greater",
+        ),
+        ("offset-syncs.topic.location = nowhere", "Input should be 'source' or 'target'"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(line, expected):
+    found = problems(TWO + line)
+    assert any(expected in problem for problem in found), found
+
+
+def test_all_problems_come_at_once_and_no_secret_with_them():
+    found = problems(
+        """
+        clusters = A, B
+        A.bootstrap.servers = a:1
+        A->B.enabled = true
+        A.security.protocol = SASL_PLAINTEXT
+        A.sasl.mechanism = PLAIN
+        A.sasl.jaas.config = PlainLoginModule required username=u password=hunter2
+        tpoics = x
+        """
+    )
+    assert any("B.bootstrap.servers: is missing" in problem for problem in found)
+    assert any("tpoics" in problem for problem in found)
+    assert "hunter2" not in str(found)
+
+
+def test_a_file_without_links_says_how_to_have_one():
+    assert "A->B.enabled = true" in problems("clusters = A, B\nA.bootstrap.servers=a:1")[0]
+    assert "clusters: is missing" in problems("a = b")[0]
+    assert is_mirrormaker_text(TWO)
+    assert not is_mirrormaker_text("version: 1\nclusters:\n  a: {}\n")
