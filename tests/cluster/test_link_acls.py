@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import (
@@ -34,8 +35,9 @@ _AUTHORIZER = (
 
 @pytest.fixture(scope="module")
 def pair():
-    with apache_kafka("acl-east", *_AUTHORIZER) as east, apache_kafka("acl-west", *_AUTHORIZER) as west:
-        yield Pair("apache", east, west)
+    with ThreadPoolExecutor(2) as side_by_side, contextlib.ExitStack() as stack:
+        clusters = [apache_kafka(name, *_AUTHORIZER) for name in ("acl-east", "acl-west")]
+        yield Pair("apache", *side_by_side.map(stack.enter_context, clusters))
 
 
 class Acls:
@@ -223,6 +225,7 @@ def _errors(findings):
     return [(one.check, one.where, one.what, one.subjects) for one in findings if one.level is Level.ERROR]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="starts MirrorMaker 2: set ISTHMUS_SLOW=1")
 async def test_what_mirrormaker_grants_we_grant_and_what_it_leaves_for_ever_we_revoke(pair, tmp_path):
     tag = fresh("beside")
@@ -300,7 +303,13 @@ refresh.topics.interval.seconds = 2
         encoding="utf-8",
     )
     try:
-        subprocess.run([script, "start", file, name], check=True, stdout=subprocess.DEVNULL, timeout=150)
+        subprocess.run(
+            [script, "start", file, name],
+            env={"INTEROP_WAIT_S": "240", **os.environ},
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=260,
+        )
         yield alias
     finally:
         subprocess.run([script, "stop", name], check=True, stdout=subprocess.DEVNULL, timeout=60)
