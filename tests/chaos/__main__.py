@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--faults", type=_kinds, default=None, help=f"some of: {', '.join(WEIGHTS)}")
     parser.add_argument("--lanes", type=int, default=LANES, help="how many faults at once")
     parser.add_argument(
-        "--broken", choices=sorted(RULES), help="switch a safety rule off: anomalies must show"
+        "--broken", choices=sorted(RULES), help="switch a safety rule off and tell the story that needs it"
     )
     parser.add_argument(
         "--keep", type=Path, default=None, help="leave logs, data and the history in this directory"

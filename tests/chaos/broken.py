@@ -7,10 +7,13 @@ Patches the real code in the process of this broker alone; production has no suc
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from broker.control.controller_core import ControllerCore, IsrProposal, StateWrite
+from broker.control.nodes import PartitionState
 from broker.log import Log, LogConfig
 from broker.replication import Partition, ReplicaManager, followed_copy, truncation
 from broker.replication.in_sync import InSyncReplicas
@@ -18,6 +21,9 @@ from broker.server.handlers import controller_orders
 from isthmus.cli import main
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr_request import LeaderAndIsrPartitionState
+from protocol.types import TopicPartition
+
+logger = logging.getLogger("isthmus.broker")
 
 
 def _replace(owner: object, name: str, broken: object) -> None:
@@ -77,7 +83,9 @@ def _min_isr() -> None:
 
 
 def _epoch_fencing() -> None:
-    """Orders of an old controller, and of an old term of a leader, are obeyed; no replica looks at epochs."""
+    """Orders of an old controller, and of an old term of a leader, are obeyed, and so is what a former leader
+    says of the ISR; no replica looks at epochs.
+    """
 
     def obeyed(*_: object) -> ErrorCode:
         return ErrorCode.NONE
@@ -92,9 +100,21 @@ def _epoch_fencing() -> None:
     ) -> ErrorCode:
         partition = self.get(topic, state.partition_index)
         if partition is not None and state.leader_epoch < partition.leader_epoch:
+            logger.warning("%s: obeys an order of term %d", partition, state.leader_epoch)
             partition.leader_epoch = state.leader_epoch - 1
         return original(self, topic_id, topic, state, is_new=is_new)
 
+    def any_leader(
+        self: ControllerCore, leader: int, partition: TopicPartition, proposal: IsrProposal
+    ) -> tuple[ErrorCode, StateWrite | None]:
+        stored = self.states.get(partition)
+        if stored is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        isr = tuple(member for member, _ in proposal.isr)
+        state = PartitionState(leader, proposal.leader_epoch, isr, self.sender.epoch)
+        return ErrorCode.NONE, StateWrite(partition, state, stored.version)
+
+    _replace(ControllerCore, "propose_isr", any_leader)
     _replace(controller_orders, "_refusal", obeyed)
     _replace(Partition, "check_epoch", content)
     _replace(ReplicaManager, "_apply_state", any_term)

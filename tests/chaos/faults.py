@@ -1,7 +1,7 @@
 """The faults, each a context: broken inside, whole again afterwards.
 
 One function for each kind of `schedule.WEIGHTS`; it does what its step says to a `World`. Kinds that need a
-certain order of events (`lose_tail`, `late_orders`) are in `scenes`.
+certain order of events are in `scenes`.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def kill_ahead(world: World, step: Step) -> Iterator[None]:
     number = victim(world, step)
     with world.claim([f"b{each}" for each in NUMBERS]):
         world.say(f"kill broker {number} while the others stand still")
-        with contextlib.ExitStack() as still:
+        with contextlib.ExitStack() as stopped:
             for each in others(number):
-                still.enter_context(_still(world, each))
+                stopped.enter_context(still(world, each))
             time.sleep(1.0)
             world.kill_broker(number)
         yield
@@ -77,12 +77,13 @@ def pause(world: World, step: Step) -> Iterator[None]:
     number = victim(world, step)
     with world.claim([f"b{number}"]):
         world.say(f"pause broker {number} ({step.role}) for {step.seconds:g} s")
-        with _still(world, number):
+        with still(world, number):
             yield
 
 
 @contextmanager
-def _still(world: World, number: int) -> Iterator[None]:
+def still(world: World, number: int) -> Iterator[None]:
+    """SIGSTOP inside."""
     broker = world.brokers[number]
     with contextlib.suppress(ProcessLookupError):  # it may have ended by itself at this moment
         broker.pause()

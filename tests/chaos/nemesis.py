@@ -57,6 +57,10 @@ class Nemesis:
         for lane in lanes:
             lane.join()
 
+    def play(self, step: Step) -> None:
+        """This fault alone."""
+        self._fault(step)
+
     def _lane(self, lane: int, end: float) -> None:
         for step in steps(self._seed, lane, self._kinds):
             time.sleep(min(step.rest_s, max(0.0, end - time.monotonic())))

@@ -13,12 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.checker import Findings, check
 from tests.chaos.clients import PARTITIONS
+from tests.chaos.directed import CLIENTS, step_of
 from tests.chaos.ending import TOPICS, Ending, wait_whole
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.person import Person
 from tests.chaos.schedule import LANES
-from tests.chaos.workload import Workload
-from tests.chaos.world import World
+from tests.chaos.workload import JOBS, Workload
+from tests.chaos.world import NUMBERS, World
 from tests.support.waiting import wait_until
 
 REPLICAS = "replica_difference"
@@ -68,25 +69,36 @@ def run(
     keep_history: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """`broken` names a safety rule to switch off, `kinds` the faults to draw from."""
+    """`kinds` are the faults to draw from. `broken` names a safety rule to switch off: without `kinds` the
+    story that makes it matter is told once, however many `seconds` that takes.
+    """
     began = time.monotonic()
 
     def timed(text: str) -> None:
         say(f"{time.monotonic() - began:7.1f} s  {text}")
 
     program = ("isthmus",) if broken is None else ("tests.chaos.broken", broken)
-    world = World(directory, program=program, settings=settings, say=timed)
+    story = None if broken is None or kinds is not None else step_of(broken, seed)
+    world = World(
+        directory, program=program, settings=settings, zookeepers=1 if story else len(NUMBERS), say=timed
+    )
     with contextlib.closing(world):
         world.start()
         _create(world.bootstrap)
         # Longer runs write more slowly, so that the history of an hour has its place in memory.
-        workload = Workload(world.bootstrap, seed, pause_s=0.01 if seconds < 600 else 0.03)
+        pause_s = 0.01 if seconds < 600 else 0.03
+        workload = Workload(world.bootstrap, seed, pause_s, CLIENTS if story else tuple(JOBS))
         workload.start()
         wait_until(lambda: workload.acknowledged > 50, "the first acknowledgements", bound_s=_WHOLE_S)
         timed("faults begin")
+        faults_began = time.monotonic()
         person = Person(world.bootstrap, timed)
         nemesis = Nemesis(world, person, seed, kinds=kinds, lanes=lanes)
-        nemesis.run(seconds)
+        if story is None:
+            nemesis.run(seconds)
+        else:
+            nemesis.play(story)
+        minutes = (time.monotonic() - faults_began) / 60
         timed("faults are over")
         # A cluster without its rules need not heal.
         ending = Ending(world, workload, person, bound_s=_WHOLE_S if broken is None else _WHOLE_S / 4)
@@ -99,7 +111,7 @@ def run(
     findings = {**check(history), REPLICAS: ending.differing}
     return Report(
         seed=seed,
-        minutes=round(seconds / 60, 2),
+        minutes=round(minutes, 2),
         operations=len(history.sends) + len(history.polls) + len(history.commits),
         acknowledged=workload.acknowledged,
         transactions=len(history.transactions),

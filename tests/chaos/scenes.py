@@ -1,33 +1,47 @@
 """Faults that are a little story: several steps in one order, each waiting for what it needs.
 
-They come as ordinary kinds of faults (a sound cluster survives them), and they show what rules are for:
-without the check of `min.insync.replicas` `lose_tail` loses what was acknowledged, without the fence of
-epochs `late_orders` does. What does not come in time is not waited for: the story goes on without it.
+They come as ordinary kinds of faults (a sound cluster survives them), and each makes one safety rule matter
+(`directed`): where that rule is switched off clients lose what was acknowledged. What does not come in time
+is not waited for: the story goes on without it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
 
-from tests.chaos.clients import INPUT
-from tests.chaos.faults import HELD, Kind, others, victim
+from tests.chaos.clients import INPUT, PARTITIONS
+from tests.chaos.faults import HELD, Kind, others, still, victim
+from tests.chaos.history import Place
 from tests.chaos.network import both
 from tests.chaos.schedule import Step
-from tests.chaos.world import NUMBERS, World
+from tests.chaos.world import NUMBERS, SETTINGS, World
 
 _BOUND_S = 30.0
 _A_WHILE_S = 2.0
-"""For clients to write something."""
+"""For clients to write something: shorter than sessions, and than followers may lag."""
+_SOMETHING = 1500
+"""Bytes of some twenty records."""
+_MAY_LAG_S = float(SETTINGS["replica.lag.time.max.ms"]) / 1000
 _REACHED_S = 8.0
 """A follower has tried its leader again after a cut, and has copied something."""
+
+
+def _until(condition: Callable[[], bool], bound_s: float) -> None:
+    end = time.monotonic() + bound_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def _wait(world: World, asked: int, wanted: Callable[[ClusterMetadata], bool]) -> None:
@@ -92,6 +106,60 @@ def _cut_back(log: Path, kept: Mapping[Path, int]) -> None:
 
 
 @contextmanager
+def return_ahead(world: World, step: Step) -> Iterator[None]:
+    """A leader dies with records that nobody else has, others write in their place, it leads again.
+
+    What it had alone must go when it comes back, or readers get it where they were told of something else;
+    and it must not have been acknowledged.
+    """
+    number = step.victim
+    heir = others(number)[0]
+    with world.claim([f"b{each}" for each in NUMBERS]):
+        place = _home(world, number)
+        world.say(f"broker {number} dies ahead of the others, comes back and leads again")
+        with contextlib.ExitStack() as stopped:
+            for each in others(number):
+                stopped.enter_context(still(world, each))
+            _until_longer(world, number, place, _size(world, number, place), _A_WHILE_S)
+            world.kill_broker(number)
+        _wait(world, heir, _is_gone(number))
+        _until_longer(world, heir, place, _size(world, number, place), _BOUND_S)
+        world.launch_broker(number)
+        _wait(world, heir, _is_led_and_held_by(set(NUMBERS)))
+        home = _lead_at_home(world)
+        _wait(world, heir, lambda known: any(each.leader == number for each in _partitions(known)))
+        del home
+        yield
+
+
+def _home(world: World, number: int) -> Place:
+    """The partition that this broker leads when all is well."""
+    client = AdminClient({"bootstrap.servers": world.bootstrap, "log_level": 0, "socket.timeout.ms": 2000})
+    with contextlib.suppress(KafkaException):
+        for each in _partitions(client.list_topics(INPUT, timeout=3)):
+            if each.replicas[0] == number:
+                return Place(INPUT, each.id)
+    return Place(INPUT, number % PARTITIONS)
+
+
+def _size(world: World, number: int, place: Place) -> int:
+    """Bytes of this broker's replica."""
+    return sum(path.stat().st_size for path in (world.logs[number] / str(place)).glob("*.log"))
+
+
+def _until_longer(world: World, number: int, place: Place, than: int, bound_s: float) -> None:
+    _until(lambda: _size(world, number, place) > than + _SOMETHING, bound_s)
+
+
+def _lead_at_home(world: World, asked: int | None = None) -> AdminClient:
+    """Ask for the election of preferred leaders; who keeps the client keeps the question open."""
+    address = world.bootstrap if asked is None else f"127.0.0.1:{world.network.ports[f'b{asked}']}"
+    client = AdminClient({"bootstrap.servers": address, "log_level": 0, "socket.timeout.ms": 5000})
+    client.elect_leaders(ElectionType.PREFERRED, None)
+    return client
+
+
+@contextmanager
 def late_orders(world: World, step: Step) -> Iterator[None]:
     """What a controller sent arrives when another one has taken over, and another leader.
 
@@ -120,4 +188,62 @@ def late_orders(world: World, step: Step) -> Iterator[None]:
         yield
 
 
-KINDS: Mapping[str, Kind] = {"lose_tail": lose_tail, "late_orders": late_orders}
+@contextmanager
+def deposed_unheard(world: World, step: Step) -> Iterator[None]:
+    """A leader is deposed and does not hear of it, nor does its follower.
+
+    A leads and B follows; the controller C takes leadership home, but its orders to A and B are late. Clients
+    reach A and not C. As C copies nothing from A any more, A asks to go on with B alone. Had it been allowed
+    that, it would acknowledge what has to go when it hears that C leads.
+    """
+    number = step.victim
+    c, heir = f"b{number}", others(number)[0]
+    with world.claim([f"b{each}" for each in NUMBERS]):
+        place = _home(world, number)
+        world.say(f"broker {number} takes leadership home, unheard by the others")
+        with still(world, number):
+            _wait(world, heir, _is_gone(number))
+        _wait(world, heir, _is_led_and_held_by(set(NUMBERS)))
+        _make_controller(world, number)
+        with world.network.disturbed([(c, f"b{each}", "there") for each in others(number)], HELD):
+            said = {each: len(world.brokers[each].output) for each in others(number)}
+            home = _lead_at_home(world, number)
+            _wait(world, number, lambda known: any(each.leader == number for each in _partitions(known)))
+            with world.network.disturbed(both("client", c), HELD):
+                _until(lambda: _has_asked(world, place, said, number), _MAY_LAG_S + _REACHED_S)
+                _until_longer(world, heir, place, _size(world, heir, place), _A_WHILE_S)
+                before = _size(world, heir, place)
+        del home
+        _wait(world, heir, _is_led_and_held_by(set(NUMBERS)))
+        _until_longer(world, heir, place, before, _BOUND_S)
+        yield
+
+
+def _has_asked(world: World, place: Place, said: Mapping[int, int], without: int) -> bool:
+    """Somebody was allowed, or not, to go on without that broker: only a sign to go on."""
+    outputs = [world.brokers[number].output[length:] for number, length in said.items()]
+    asked = rf"{place}: .*in-sync replicas [\[(](?![^\])]*{without})"
+    return any(re.search(asked, output) for output in outputs)
+
+
+def _make_controller(world: World, number: int) -> None:
+    """As operators do it: the node goes, and whoever sees that first takes it. The others cannot just now."""
+    client = KazooClient(world.ensemble.connect)
+    try:
+        client.start(_A_WHILE_S)
+        with contextlib.ExitStack() as stopped:
+            for each in others(number):
+                stopped.enter_context(still(world, each))
+            client.delete("/chaos/controller")
+            _until(lambda: client.exists("/chaos/controller") is not None, _A_WHILE_S)
+    except (KazooException, KazooTimeoutError) as error:
+        world.say(f"broker {number} is not made the controller: {error!r}")
+    finally:
+        client.stop()
+        client.close()
+    _wait(world, number, lambda known: known.controller_id == number)
+
+
+KINDS: Mapping[str, Kind] = {
+    each.__name__: each for each in (lose_tail, return_ahead, late_orders, deposed_unheard)
+}

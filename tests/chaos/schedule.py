@@ -32,6 +32,8 @@ WEIGHTS: Mapping[str, int] = {
     "slow_clients": 1,
     "late_orders": 1,
     "lose_tail": 1,
+    "return_ahead": 1,
+    "deposed_unheard": 1,
 }
 
 

@@ -10,7 +10,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -26,6 +26,7 @@ JOBS: Mapping[str, tuple[Job, int]] = {
     "p": (writing.produce, 1),
     "q": (writing.produce_in_a_row, 1),
     "a": (writing.produce_plainly, 1),
+    "o": (writing.produce_to_leader, 1),
     "t": (writing.transact, 2),
     "c": (reading.read_committed, 1),
     "u": (reading.read_uncommitted, 1),
@@ -38,10 +39,14 @@ JOBS: Mapping[str, tuple[Job, int]] = {
 class Workload:
     """`start`, then `stop`; then `history` is whole but for the last reading."""
 
-    def __init__(self, bootstrap: str, seed: int, pause_s: float = 0.005) -> None:
+    def __init__(
+        self, bootstrap: str, seed: int, pause_s: float = 0.005, letters: Iterable[str] = tuple(JOBS)
+    ) -> None:
+        """`letters` of `JOBS`: not all of them."""
         self._bootstrap = bootstrap
         self._seed = seed
         self._pause_s = pause_s
+        self._letters = letters
         self._ledger = Ledger()
         self._stop = threading.Event()
         self._numbers = itertools.count()
@@ -60,7 +65,8 @@ class Workload:
         return sum(send.outcome is Outcome.DONE for send in list(self.history.sends))
 
     def start(self) -> None:
-        for letter, (job, count) in JOBS.items():
+        for letter in self._letters:
+            job, count = JOBS[letter]
             for number in range(count):
                 self._launch(f"{letter}{number}", job)
         self._watch.start()

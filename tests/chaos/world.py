@@ -61,12 +61,13 @@ class World:
         *,
         program: Sequence[str] = ("isthmus",),
         settings: Mapping[str, str] | None = None,
+        zookeepers: int = 3,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.say = say
         self.ended: list[str] = []
         self.network = Network()
-        self.ensemble = Ensemble(directory, self.network)
+        self.ensemble = Ensemble(directory, self.network, zookeepers)
         self.brokers = {
             number: RelayedBroker(
                 directory / f"broker-{number}",

@@ -1,4 +1,4 @@
-"""Clients that write: idempotent producers, plain ones with acks=all, and transactions.
+"""Clients that write: idempotent producers, plain ones with acks=all or acks=1, and transactions.
 
 A transaction's producer also reads, while it is open, what others and itself have written: nothing of its own
 may be among the committed data yet.
@@ -35,13 +35,23 @@ def produce_plainly(client: Client) -> None:
     _write(client, is_exact=False, idempotence=False, in_flight=5, give_up_ms=60_000)
 
 
-def _write(client: Client, *, is_exact: bool, idempotence: bool, in_flight: int, give_up_ms: int) -> None:
+def produce_to_leader(client: Client) -> None:
+    """acks=1: what the leader alone has said is no promise, so none of it is noted as done.
+
+    It goes on writing where followers are away, so that leaders come to hold what nobody else has.
+    """
+    _write(client, is_exact=False, idempotence=False, in_flight=5, give_up_ms=60_000, acks="1")
+
+
+def _write(
+    client: Client, *, is_exact: bool, idempotence: bool, in_flight: int, give_up_ms: int, acks: str = "all"
+) -> None:
     producer = Producer(
         {
             **COMMON,
             "bootstrap.servers": client.bootstrap,
             "client.id": client.name,
-            "acks": "all",
+            "acks": acks,
             "enable.idempotence": idempotence,
             "max.in.flight.requests.per.connection": in_flight,
             "linger.ms": 1,
@@ -52,7 +62,10 @@ def _write(client: Client, *, is_exact: bool, idempotence: bool, in_flight: int,
         send = client.ledger.send(client.name, client.place(), is_exact=is_exact)
         with contextlib.suppress(BufferError):  # full: this one stays unknown, and was not written
             producer.produce(
-                INPUT, str(send.value).encode(), partition=send.place.partition, on_delivery=told(send)
+                INPUT,
+                str(send.value).encode(),
+                partition=send.place.partition,
+                on_delivery=told(send) if acks == "all" else None,
             )
         producer.poll(0)
         time.sleep(client.pause_s)
