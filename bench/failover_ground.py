@@ -175,10 +175,10 @@ class Ground:
         names = [f"t{count}-{number}" for number in range(TOPICS)]
         began = time.monotonic()
         async with ClusterClient(self.nodes[1].address) as client:
-            for name in names:
+            for turn, name in enumerate(names):
                 each = max(1, count // TOPICS)
                 orders = [NUMBERS[at:] + NUMBERS[:at] for at in range(3)]
-                assignment = {index: list(orders[index % 3]) for index in range(each)}
+                assignment = {index: list(orders[(turn + index) % 3]) for index in range(each)}
                 await client.create_topics(
                     [NewTopic(name, each, 3, {"min.insync.replicas": "2"}, assignment=assignment)]
                 )

@@ -1,8 +1,8 @@
 """One broker as a process: builds the parts, starts them in order, says when it serves, ends them in order.
 
 Start: ZooKeeper (embedded, if asked for) → session and identity → logs → listeners → registration →
-controller election → ready. Stop is the reverse, but for clients' sake leadership and registration go before
-the listeners (controlled shutdown). Exit codes: 0 stopped as asked, 1 failed, 2 usage (wrong
+controller election → ready. Stop is the reverse, but leadership goes before the listeners (controlled
+shutdown). Exit codes: 0 stopped as asked, 1 failed, 2 usage (wrong
 settings). Every foreseen failure is one line on standard error.
 """
 
@@ -293,10 +293,13 @@ class _Process:
             epoch = self._plane.metadata.broker_epoch
             if self._broker is not None and self._config.controlled_shutdown_enable:
                 await self._leave_to_others(self._broker, self._plane)
-            await self._plane.leave()
+            self._plane.lead_no_more()
+            if self._broker is not None:
+                await self._broker.stop_serving()
+            await self._plane.controller.close()
             if self._broker is not None:
                 await self._broker.stop(epoch)
-            await self._plane.close()
+            await self._plane.close()  # last, see the README of `control`
 
     async def _leave_to_others(self, broker: Broker, plane: ControlPlane) -> None:
         """Controlled shutdown, while listeners still answer: clients hear from here who leads now."""

@@ -221,18 +221,10 @@ class ControlPlane:
         )
         await shutdown.hand_over(timeout_s)
 
-    async def leave(self) -> None:
-        """Be no broker of the cluster any more, and not its controller, while listeners still answer: clients
-        and other brokers hear that this one is gone before they find its port closed.
-        """
+    def lead_no_more(self) -> None:
+        """What could not be handed over takes no writes any more that another leader would not have."""
         if self._session_lease is not None:
             self._session_lease.end()
-        try:
-            if self._registration is not None:
-                await self._registration.deregister()
-            await self.controller.close()
-        except SessionExpired:
-            pass  # nothing of ours is left in ZooKeeper
 
     async def close(self) -> None:
         """Resign, deregister and end the session."""

@@ -151,15 +151,19 @@ class Broker:
                 return
             await asyncio.sleep(min(left, begun + longest_s - now))
 
-    async def stop(self, broker_epoch: int = -1) -> None:
-        """Stop serving, finish what runs, close the logs so that the next start reads nothing twice.
-
-        `broker_epoch` goes into the marker of a clean shutdown (KIP-966).
-        """
+    async def stop_serving(self) -> None:
+        """Close the listeners, and follow nobody."""
         for listener in self.listeners.values():
             await listener.close()
         await self._periodic.stop()
         await self.replicating.close()
+
+    async def stop(self, broker_epoch: int = -1) -> None:
+        """Finish what runs, close the logs so that the next start reads nothing twice.
+
+        `broker_epoch` goes into the marker of a clean shutdown (KIP-966).
+        """
+        await self.stop_serving()
         await self.cleaner.stop()
         await self.transactions.close()
         await self.transaction_members.close()
