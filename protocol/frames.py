@@ -70,13 +70,17 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHead, int]:
 
 
 def encode_request(
-    message: Request[Any], version: int, correlation_id: int, client_id: str | None = None
+    message: Request[Any],
+    version: int,
+    correlation_id: int,
+    client_id: str | None = None,
+    body: list[Buffer] | None = None,
 ) -> list[Buffer]:
-    """A request with header and size, as segments."""
+    """A request with header and size, as segments. `body` is the message where that is encoded already."""
     api = APIS[message.API_KEY]
     client = b"" if client_id is None else client_id.encode()
     tail = client + b"\0" if api.is_flexible(version) else client
-    segments = encode(message, version)
+    segments = encode(message, version) if body is None else body
     size = _REQUEST.size + len(tail) + sum(map(len, segments))
     try:
         head = _SIZED_REQUEST.pack(

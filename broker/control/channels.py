@@ -27,14 +27,14 @@ class Channel:
         self._address = broker.address(listener)
         self._timeout_s = timeout_s
         self._security = security
-        self._queue: asyncio.Queue[tuple[Any, asyncio.Future[Any]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Order, asyncio.Future[Any]]] = asyncio.Queue()
         self._connection: Connection | None = None
         self._sender = asyncio.create_task(self._send_all(), name=f"orders for broker {broker.broker_id}")
 
-    def send(self, request: Any) -> "asyncio.Future[Any]":
+    def send(self, order: Order) -> "asyncio.Future[Any]":
         """Queue a message. The future gets the answer, or is cancelled when the broker is gone."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.put_nowait((request, answer))
+        self._queue.put_nowait((order, answer))
         return answer
 
     async def close(self) -> None:
@@ -46,16 +46,16 @@ class Channel:
 
     async def _send_all(self) -> None:
         while True:
-            request, answer = await self._queue.get()
+            order, answer = await self._queue.get()
             try:
-                response = await self._send(request)
+                response = await self._send(order)
             except asyncio.CancelledError:
                 answer.cancel()
                 raise
             if not answer.done():
                 answer.set_result(response)
 
-    async def _send(self, request: Any) -> Any:
+    async def _send(self, order: Order) -> Any:
         pause = _FIRST_PAUSE_S
         while True:
             try:
@@ -70,7 +70,7 @@ class Channel:
                         sasl=self._security.sasl,
                         timeout_s=self._timeout_s,
                     )
-                return await self._connection.send(request)
+                return await self._connection.send(order.request, encoded=order.encoded)
             except (ProtocolError, OSError) as error:
                 level = logging.DEBUG if isinstance(error, ConnectError) else logging.WARNING
                 _log.log(level, "order for broker %d is sent again: %s", self.broker.broker_id, error)
@@ -103,7 +103,7 @@ class Channels:
                 self._channels[number] = Channel(broker, self._listener, self._timeout_s, self._security)
 
     def send(self, order: Order) -> "asyncio.Future[Any]":
-        return self._channels[order.broker_id].send(order.request)
+        return self._channels[order.broker_id].send(order)
 
     async def close(self) -> None:
         await self.connect({})

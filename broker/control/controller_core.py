@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from broker.control.elections import Election, LogEnds, elected, to_move_home
 from broker.control.last_replica import KilledTogether
-from broker.control.leader_choice import first_state, handed_over, left_out, next_state
+from broker.control.leader_choice import SameCase, first_state, handed_over, left_out, next_state
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
 from broker.control.pending_orders import Known, PendingOrders
 from broker.control.reassignment import can_finish, is_moving
+from broker.control.uncollected import uncollected
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 
@@ -37,6 +38,18 @@ class IsrProposal(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]
+
+
+class _Remembered(dict[str, bool]):
+    """What is looked up for each topic, once for all its partitions."""
+
+    def __init__(self, look: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._look = look
+
+    def __missing__(self, topic: str) -> bool:
+        found = self[topic] = self._look(topic)
+        return found
 
 
 class ControllerCore:
@@ -92,13 +105,11 @@ class ControllerCore:
         moved = {each for each in partitions if is_moving(self.topics[each.topic], each.partition)}
         latest = max((broker.epoch for broker in brokers.values()), default=0)
         missed = {
-            each: [
-                number
-                for number in self._replicas(each)
-                if number in brokers and brokers[number].epoch > zxid
-            ]
+            each: away
             for each, zxid in zxids.items()
-            if zxid < latest and self._exists(each)
+            if zxid < latest
+            and self._exists(each)
+            and (away := [n for n in self._replicas(each) if n in brokers and brokers[n].epoch > zxid])
         }
         return self._decide(partitions, moved=moved, missed=missed)
 
@@ -121,7 +132,7 @@ class ControllerCore:
         self.offline.forget_brokers(came | went)
         self._orders.started = (self._orders.started | came) - went
         self._orders.brokers_changed = True
-        return self._decide(self._partitions(), restarted)
+        return self._decide(self._concerned(came | went), restarted)
 
     def topics_are(
         self,
@@ -188,7 +199,9 @@ class ControllerCore:
             if self._exists(partition) and partition.topic not in self.deleting
         }
         news = self.offline.answered(broker_id, known)
-        self._orders.changed(partition for partition in news if partition in self.states)
+        for partition in news:
+            if partition in self.states:
+                self._orders.changed(partition)
         return self._decide(news)
 
     def heard(self, broker_id: int, codes: Mapping[TopicPartition, int]) -> None:
@@ -261,26 +274,27 @@ class ControllerCore:
 
     def written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
         """We have put a state into ZooKeeper. In the same term its leader alone has to act on it."""
+        if not self._exists(partition):
+            return
         known = self._keep(partition, state, version)
         if known is not None and known[:2] == state[:2]:
             self._orders.isr_cut(partition)
-        elif self._exists(partition):
-            self._orders.changed((partition,))
+        else:
+            self._orders.changed(partition)
 
     def found(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
         """A state was found in ZooKeeper that was not known: nobody may have been told of it."""
-        self._keep(partition, state, version)
         if self._exists(partition):
+            self._keep(partition, state, version)
             self.unread.discard(partition)
-            self._orders.changed((partition,))
+            self._orders.changed(partition)
 
     def _keep(self, partition: TopicPartition, state: PartitionState, version: int) -> PartitionState | None:
         """Returns what was known of it before."""
-        if not self._exists(partition):
-            return None
         known = self.states.get(partition)
         before = None if known is None else known.state
-        self._together.written(partition, before, state)
+        if self._together or len(state.isr) == 1:
+            self._together.written(partition, before, state)
         self.states[partition] = StoredState(state, version)
         return before
 
@@ -346,9 +360,9 @@ class ControllerCore:
     def take_orders(self) -> list[Order]:
         """Messages that follow from everything since the last call, in the order in which to send them."""
         hidden = {*self.unread_topics, *(each.topic for each in self.unread), *self.deleting}
-        return self._orders.take(
-            self.sender, Known(self.brokers, self.topics, self.states, self.offline, self.deleting, hidden)
-        )
+        known = Known(self.brokers, self.topics, self.states, self.offline, self.deleting, hidden)
+        with uncollected():
+            return self._orders.take(self.sender, known)
 
     # -- plumbing
 
@@ -361,31 +375,53 @@ class ControllerCore:
     ) -> list[StateWrite]:
         staying = frozenset(number for number in self.brokers if number not in self.leaving)
         ends = {each: self.brokers[each].previous_end for each in staying} if self._guarded() else None
+        usual = SameCase(staying, self.sender.epoch, restarted, ends)
+        special = [each for each in (self.offline, self._together, moved, missed) if each]
+        unclean = _Remembered(self._unclean)
         writes = []
-        for partition in partitions:
-            if partition.topic in self.deleting or partition in self.unread:
-                continue
-            offline = self.offline.of(partition)
-            living = staying.difference(offline) if offline else staying
-            stored = self.states.get(partition)
-            replicas = self._replicas(partition)
-            if stored is None:
-                state = first_state(replicas, living, self.sender.epoch)
-            else:
-                state = next_state(
-                    stored.state,
-                    replicas,
-                    living,
-                    self.sender.epoch,
-                    restarted=missed.get(partition, restarted),
-                    unclean=self._unclean(partition.topic),
-                    moved=partition in moved,
-                    ends=ends,
-                    together=partition in self._together,
-                )
-            if state is not None:
-                writes.append(StateWrite(partition, state, None if stored is None else stored.version))
+        with uncollected():
+            for partition in partitions:
+                name, index = partition
+                if name in self.deleting or partition in self.unread:
+                    continue
+                stored = self.states.get(partition)
+                replicas = self.topics[name].assignment[index]
+                if stored is None:
+                    living = staying.difference(self.offline.of(partition))
+                    state = first_state(replicas, living, self.sender.epoch)
+                elif special and any(partition in each for each in special):
+                    state = next_state(
+                        stored.state,
+                        replicas,
+                        staying.difference(self.offline.of(partition)),
+                        self.sender.epoch,
+                        restarted=missed.get(partition, restarted),
+                        unclean=unclean[name],
+                        moved=partition in moved,
+                        ends=ends,
+                        together=partition in self._together,
+                    )
+                else:
+                    state = usual.next_state(stored.state, replicas, unclean[name])
+                if state is not None:
+                    writes.append(StateWrite(partition, state, None if stored is None else stored.version))
         return writes
+
+    def _concerned(self, changed: Collection[int]) -> list[TopicPartition]:
+        """Partitions for which these brokers matter, and those that wait for any leader at all.
+
+        A look at all of them costs a small part of deciding on all, and there is no index to be kept right.
+        """
+        numbers = frozenset(changed)
+        found = [
+            partition
+            for partition, stored in self.states.items()
+            if stored.state.leader < 0
+            or not numbers.isdisjoint(self.topics[partition[0]].assignment[partition[1]])
+        ]
+        if len(self.states) < sum(len(node.assignment) for node in self.topics.values()):
+            found += [partition for partition in self._partitions() if partition not in self.states]
+        return found
 
     def _drop(self, name: str) -> None:
         """A topic is gone or replaced; unless that was our own deletion, its replicas stop."""

@@ -137,15 +137,18 @@ class ControllerStore(ControllerReads):
         await self._make_parents(sorted({item.partition.topic for item in writes if item.version is None}))
         for some in batches(list(batches(writes, _BATCH)), _AT_ONCE):
             ended = await asyncio.gather(
-                *(self._write_batch(reign, batch, written) for batch in some), return_exceptions=True
+                *(self._write_batch(reign, batch) for batch in some), return_exceptions=True
             )
-            for error in ended:
-                if error is not None:
-                    raise error
+            for part in ended:  # in the order of the writes, whichever came first
+                if isinstance(part, BaseException):
+                    raise part
+                written.done.extend(part.done)
+                written.refused.extend(part.refused)
         return written
 
-    async def _write_batch(self, reign: Reign, batch: Sequence[StateWrite], written: Written) -> None:
+    async def _write_batch(self, reign: Reign, batch: Sequence[StateWrite]) -> Written:
         """One transaction; what is in its way is taken out, and the others are written without it."""
+        written = Written([], [])
         left = {item.partition: item for item in batch}
         has_node: set[TopicPartition] = set()
         while left:
@@ -164,7 +167,8 @@ class ControllerStore(ControllerReads):
                 (partition, state, 0 if version is None else version + 1)
                 for partition, state, version in left.values()
             )
-            return
+            break
+        return written
 
     async def _make_parents(self, topics: Sequence[str]) -> None:
         async def make(name: str) -> None:

@@ -48,8 +48,8 @@ def suspects(
     is not. After a loss of the machine none is. `together` says that the last one was never heard of after
     the others had gone (`KilledTogether`).
     """
-    if len(replicas) < 2:
-        return ()
+    if len(replicas) < 2 or not (state.suspects or restarted or state.leader < 0):
+        return ()  # nobody came back
     several = len(state.isr) > 1 or together
     doubtful = {PreviousEnd.LOST} if several else {PreviousEnd.LOST, PreviousEnd.KILLED}
     came_back = [each for each in state.isr if each in living and (state.leader < 0 or each in restarted)]
@@ -73,6 +73,9 @@ class KilledTogether:
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._partitions
+
+    def __bool__(self) -> bool:
+        return bool(self._partitions)
 
     def written(
         self, partition: TopicPartition, before: PartitionState | None, state: PartitionState

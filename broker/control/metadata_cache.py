@@ -6,17 +6,26 @@ Must not know ZooKeeper. (Kafka: `ZkMetadataCache`.)
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from protocol.client import ClientSecurity
 from protocol.client.security import PLAINTEXT
-from protocol.messages.update_metadata_request import UpdateMetadataPartitionState, UpdateMetadataRequest
+from protocol.messages.update_metadata_request import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from protocol.types import ZERO_UUID
 
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 """Leader of a partition that is being deleted (Kafka: LeaderAndIsr.LeaderDuringDelete)."""
+
+FULL = 2
+INCREMENTAL = 1
+"""Types of LeaderAndIsr (KIP-516) and UpdateMetadata (KIP-866): all that there is, or some."""
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
@@ -145,6 +154,8 @@ class MetadataCache:
         """Apply the controller's word; returns the partitions that were deleted.
 
         The caller has refused stale controller epochs. Brokers are replaced whole, partitions one by one.
+        What a full update does not name is gone: this broker was away, and heard of no deletion. Topics that
+        it names without partitions are not known well enough: what is known of them here stays.
         """
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
@@ -164,15 +175,37 @@ class MetadataCache:
             for broker in request.live_brokers
         }
         self.brokers_generation += self.brokers != before
-        deleted: list[tuple[str, int]] = []
+        deleted = self._forget_unnamed(request.topic_states) if request.type == FULL else []
         for topic in request.topic_states:
-            deleted += self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states)
+            if topic.partition_states or topic.topic_id != ZERO_UUID:
+                deleted += self._update_topic(topic.topic_name, topic.topic_id, topic.partition_states)
         for state in request.ungrouped_partition_states:
             deleted += self._update_topic(state.topic_name, ZERO_UUID, [state])
         self._changed()
         if deleted:
             for callback in self._deletion_listeners:
                 callback(deleted)
+        return deleted
+
+    def _forget_unnamed(self, named: Iterable[UpdateMetadataTopicState]) -> list[tuple[str, int]]:
+        """Returns the partitions that are gone."""
+        states: dict[str, set[int]] = defaultdict(set)
+        unclear = set()
+        for topic in named:
+            states[topic.topic_name].update(state.partition_index for state in topic.partition_states)
+            if not topic.partition_states:
+                unclear.add(topic.topic_name)
+        deleted: list[tuple[str, int]] = []
+        for name, known in list(self.topics.items()):
+            gone = [index for index in known.partitions if index not in states[name]]
+            if not gone or name in unclear:
+                continue
+            deleted += ((name, index) for index in gone)
+            known.encoded = {}
+            for index in gone:
+                del known.partitions[index]
+            if not known.partitions:
+                self._forget(known)
         return deleted
 
     def _update_topic(

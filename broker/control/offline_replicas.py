@@ -15,6 +15,12 @@ class OfflineReplicas:
     def __init__(self) -> None:
         self._by_partition: dict[TopicPartition, set[int]] = defaultdict(set)
 
+    def __bool__(self) -> bool:
+        return bool(self._by_partition)
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self._by_partition
+
     def of(self, partition: TopicPartition) -> Collection[int]:
         """Brokers that cannot serve their replica of it."""
         return self._by_partition.get(partition, ())

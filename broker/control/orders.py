@@ -14,6 +14,7 @@ from broker.control.last_replica import PreviousEnd
 from broker.control.metadata_cache import LEADER_DURING_DELETE
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
+from broker.control.shared_body import SharedBody
 from protocol.messages.leader_and_isr_request import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -33,11 +34,7 @@ from protocol.messages.update_metadata_request import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from protocol.types import TopicPartition
-
-FULL = 2
-INCREMENTAL = 1
-"""LeaderAndIsr types (KIP-516): all of the receiver's partitions, or some."""
+from protocol.types import ZERO_UUID, Buffer, TopicPartition
 
 EPOCH_DURING_DELETE = -2
 
@@ -66,10 +63,17 @@ class StoredState(NamedTuple):
 
 
 class Order(NamedTuple):
-    """One message for one broker."""
+    """One message for one broker. `shared` is what it has in common with those for other brokers."""
 
     broker_id: int
     request: Request
+    shared: SharedBody | None = None
+
+    def encoded(self, version: int) -> list[Buffer] | None:
+        """The message's bytes, where they are shared; else None."""
+        if self.shared is None or not isinstance(self.request, UpdateMetadataRequest):
+            return None
+        return self.shared.segments(self.request, version)
 
 
 class Sender(NamedTuple):
@@ -83,12 +87,23 @@ class Sender(NamedTuple):
 ByTopic = dict[str, list[LeaderAndIsrPartitionState]]
 
 
+class Lists(dict[tuple[int, ...], list[int]]):
+    """Replicas as messages have them, one list for all partitions with the same ones. Nobody changes them."""
+
+    def __missing__(self, key: tuple[int, ...]) -> list[int]:
+        made = self[key] = list(key)
+        return made
+
+
 class PartitionStates:
     """Partitions' states as LeaderAndIsr has them, each made once however many brokers hear of it."""
 
-    def __init__(self, topics: Mapping[str, TopicNode], states: Mapping[TopicPartition, StoredState]) -> None:
+    def __init__(
+        self, topics: Mapping[str, TopicNode], states: Mapping[TopicPartition, StoredState], lists: Lists
+    ) -> None:
         self._topics = topics
         self._states = states
+        self._lists = lists
         self._made: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
 
     def by_broker(
@@ -102,26 +117,35 @@ class PartitionStates:
         Of partitions in `for_leaders` the leader alone is told.
         """
         found: dict[int, ByTopic] = {}
+        topic: str | None = None
         for partition in partitions:
-            replicas = self._topics[partition.topic].assignment[partition.partition]
-            told = (self._states[partition].state.leader,) if partition in for_leaders else replicas
-            for number in told:
-                if number in receivers:
-                    state = self._made.get(partition) or self._make(partition, replicas)
-                    by_topic = found.setdefault(number, {})
-                    by_topic.setdefault(partition.topic, []).append(state)
+            name, index = partition
+            if name != topic:  # they mostly come topic by topic
+                topic, assignment = name, self._topics[name].assignment
+                lists: dict[int, list[LeaderAndIsrPartitionState]] = {}
+            replicas = assignment[index]
+            state = self._made.get(partition) or self._make(partition, replicas)
+            for number in (state.leader,) if partition in for_leaders else replicas:
+                items = lists.get(number)
+                if items is None:
+                    if number not in receivers:
+                        continue
+                    items = lists[number] = found.setdefault(number, {}).setdefault(name, [])
+                items.append(state)
         return found
 
-    def _make(self, partition: TopicPartition, replicas: Sequence[int]) -> LeaderAndIsrPartitionState:
+    def _make(self, partition: TopicPartition, replicas: tuple[int, ...]) -> LeaderAndIsrPartitionState:
         state, version = self._states[partition]
         made = self._made[partition] = LeaderAndIsrPartitionState(
             partition_index=partition.partition,
             controller_epoch=state.controller_epoch,
             leader=state.leader,
             leader_epoch=state.leader_epoch,
-            isr=list(state.isr),
+            isr=self._lists[state.isr],
             partition_epoch=version,
-            replicas=list(replicas),
+            replicas=self._lists[replicas],
+            adding_replicas=self._lists[()],
+            removing_replicas=self._lists[()],
             is_new=version == 0,
         )
         return made
@@ -175,23 +199,34 @@ def metadata_topics(
     states: Mapping[TopicPartition, StoredState],
     living: Collection[int],
     offline: OfflineReplicas,
+    lists: Lists,
 ) -> list[UpdateMetadataTopicState]:
     """What all brokers shall know of these partitions. All must have a state."""
-    by_topic: dict[str, list[UpdateMetadataPartitionState]] = defaultdict(list)
+    by_topic: dict[str, list[UpdateMetadataPartitionState]] = {}
+    away: dict[tuple[int, ...], tuple[int, ...]] = {}
+    topic: str | None = None
     for partition in partitions:
+        name, index = partition
+        if name != topic:  # they mostly come topic by topic
+            topic, assignment = name, topics[name].assignment
+            items = by_topic.setdefault(name, [])
         state, version = states[partition]
-        replicas = topics[partition.topic].assignment[partition.partition]
-        failed = offline.of(partition)
-        by_topic[partition.topic].append(
+        replicas = assignment[index]
+        gone = away.get(replicas)
+        if gone is None:
+            gone = away[replicas] = tuple([each for each in replicas if each not in living])
+        if offline and (failed := offline.of(partition)):
+            gone = tuple([each for each in replicas if each in gone or each in failed])
+        items.append(
             UpdateMetadataPartitionState(
-                partition_index=partition.partition,
+                partition_index=index,
                 controller_epoch=state.controller_epoch,
                 leader=state.leader,
                 leader_epoch=state.leader_epoch,
-                isr=list(state.isr),
+                isr=lists[state.isr],
                 zk_version=version,
-                replicas=list(replicas),
-                offline_replicas=[item for item in replicas if item not in living or item in failed],
+                replicas=lists[replicas],
+                offline_replicas=lists[gone],
             )
         )
     return [
@@ -220,6 +255,18 @@ def metadata_of_deleted(deleted: Mapping[str, TopicNode]) -> list[UpdateMetadata
     ]
 
 
+def metadata_of_unclear(
+    names: Iterable[str], topics: Mapping[str, TopicNode]
+) -> list[UpdateMetadataTopicState]:
+    """Topics that are there, and of which not everything can be told: named without partitions."""
+    return [
+        UpdateMetadataTopicState(
+            topic_name=name, topic_id=topics[name].topic_id if name in topics else ZERO_UUID
+        )
+        for name in names
+    ]
+
+
 def live_brokers(brokers: Iterable[LiveBroker]) -> list[UpdateMetadataBroker]:
     return [
         UpdateMetadataBroker(
@@ -242,10 +289,12 @@ def live_brokers(brokers: Iterable[LiveBroker]) -> list[UpdateMetadataBroker]:
 def update_metadata(
     sender: Sender,
     receiver: LiveBroker,
+    kind: int,
     topic_states: Sequence[UpdateMetadataTopicState],
     brokers: Sequence[UpdateMetadataBroker],
 ) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(
+        type=kind,
         controller_id=sender.controller_id,
         controller_epoch=sender.epoch,
         broker_epoch=receiver.epoch,

@@ -11,9 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from broker.control import orders
+from broker.control.metadata_cache import FULL, INCREMENTAL
 from broker.control.nodes import TopicNode
 from broker.control.offline_replicas import OfflineReplicas
-from broker.control.orders import LiveBroker, Order, Sender, StoredState
+from broker.control.orders import Lists, LiveBroker, Order, Sender, StoredState
+from broker.control.shared_body import SharedBody
 from protocol.messages.update_metadata_request import UpdateMetadataTopicState
 from protocol.types import TopicPartition
 
@@ -46,23 +48,23 @@ class PendingOrders:
         self.asked: set[int] = set()
         """Brokers that are told what they have, so that their answer says what works."""
         self.brokers_changed = False
-        self._changed: set[TopicPartition] = set()
-        self._isr_changed: set[TopicPartition] = set()
-        self._isr_cut: set[TopicPartition] = set()
+        self._changed: dict[TopicPartition, None] = {}
+        self._isr_changed: dict[TopicPartition, None] = {}
+        self._isr_cut: dict[TopicPartition, None] = {}
         self._deleted: dict[str, TopicNode] = {}
         self._vanished: dict[str, TopicNode] = {}
         self._leaving_replicas: dict[int, list[TopicPartition]] = defaultdict(list)
 
-    def changed(self, partitions: Iterable[TopicPartition]) -> None:
-        self._changed.update(partitions)
+    def changed(self, partition: TopicPartition) -> None:
+        self._changed[partition] = None
 
     def isr_changed(self, partition: TopicPartition) -> None:
         """By its leader: everybody else hears of it by metadata alone."""
-        self._isr_changed.add(partition)
+        self._isr_changed[partition] = None
 
     def isr_cut(self, partition: TopicPartition) -> None:
         """By the controller, in the same term: its leader has to know, the others' work goes on."""
-        self._isr_cut.add(partition)
+        self._isr_cut[partition] = None
 
     def replica_leaves(self, broker_id: int, partition: TopicPartition) -> None:
         self._leaving_replicas[broker_id].append(partition)
@@ -80,16 +82,18 @@ class PendingOrders:
     def forget(self, name: str, node: TopicNode) -> None:
         gone = [TopicPartition(name, index) for index in node.assignment]
         for each in (self._changed, self._isr_changed, self._isr_cut):
-            each.difference_update(gone)
+            for partition in gone:
+                each.pop(partition, None)
 
     def take(self, sender: Sender, known: Known) -> list[Order]:
         """Messages that follow from everything since the last call, in the order in which to send them."""
+        lists = Lists()
         given = [
             *_stops(sender, known, self._deleted, delete=True),
             *_stops(sender, known, self._vanished, delete=False),
-            *self._leadership(sender, known),
+            *self._leadership(sender, known, lists),
             *self._leaving(sender, known),
-            *self._metadata(sender, known),
+            *self._metadata(sender, known, lists),
         ]
         self.started.clear()
         self.asked.clear()
@@ -102,24 +106,23 @@ class PendingOrders:
         self._leaving_replicas.clear()
         return given
 
-    def _leadership(self, sender: Sender, known: Known) -> Iterator[Order]:
-        states = orders.PartitionStates(known.topics, known.states)
+    def _leadership(self, sender: Sender, known: Known, lists: Lists) -> Iterator[Order]:
+        states = orders.PartitionStates(known.topics, known.states, lists)
         news = {number for number in known.brokers if number not in self.started}
         if news and (self._changed or self._isr_cut):
-            changed = sorted(self._changed | self._isr_cut)
-            for_leaders = self._isr_cut - self._changed
-            by_broker = states.by_broker(changed, news, for_leaders)
-            yield from _to_each(sender, known, orders.INCREMENTAL, by_broker)
+            for_leaders = self._isr_cut.keys() - self._changed.keys()
+            by_broker = states.by_broker(self._changed | self._isr_cut, news, for_leaders)
+            yield from _to_each(sender, known, INCREMENTAL, by_broker)
         asked = self.asked & news
         if asked:
             rest = [each for each in known.told() if each not in self._changed]
-            yield from _to_each(sender, known, orders.INCREMENTAL, states.by_broker(sorted(rest), asked))
+            yield from _to_each(sender, known, INCREMENTAL, states.by_broker(sorted(rest), asked))
         started = self.started & known.brokers.keys()
         if started:
             everything = states.by_broker(known.told(), started)
             for number in started:
                 everything.setdefault(number, {})  # hears that it has nothing
-            yield from _to_each(sender, known, orders.FULL, everything)
+            yield from _to_each(sender, known, FULL, everything)
 
     def _leaving(self, sender: Sender, known: Known) -> Iterator[Order]:
         """After the new leaders know of their term, those that hold a partition no more let go of it."""
@@ -133,7 +136,7 @@ class PendingOrders:
                 broker = known.brokers[number]
                 yield Order(number, orders.stop_replicas(sender, broker, partitions, delete=True))
 
-    def _metadata(self, sender: Sender, known: Known) -> Iterator[Order]:
+    def _metadata(self, sender: Sender, known: Known, lists: Lists) -> Iterator[Order]:
         news = self._changed | self._isr_changed | self._isr_cut
         gone = {**self._deleted, **self._vanished}
         if not (news or self.started or gone or self.brokers_changed):
@@ -142,16 +145,33 @@ class PendingOrders:
 
         def told(partitions: Iterable[TopicPartition]) -> list[UpdateMetadataTopicState]:
             found = orders.metadata_topics(
-                partitions, known.topics, known.states, known.brokers, known.offline
+                partitions, known.topics, known.states, known.brokers, known.offline, lists
             )
             return forgotten + found
 
         complete = told(known.told()) if self.started else []
-        changed = told(sorted(news)) if len(self.started) < len(known.brokers) else []
+        if self.started:
+            complete += orders.metadata_of_unclear(sorted(_unclear(known, complete)), known.topics)
+        changed = told(news) if len(self.started) < len(known.brokers) else []
         living = orders.live_brokers(known.brokers[number] for number in sorted(known.brokers))
+        bodies = SharedBody(), SharedBody()
         for number in sorted(known.brokers):
-            topics = complete if number in self.started else changed
-            yield Order(number, orders.update_metadata(sender, known.brokers[number], topics, living))
+            full = number in self.started
+            request = orders.update_metadata(
+                sender,
+                known.brokers[number],
+                FULL if full else INCREMENTAL,
+                complete if full else changed,
+                living,
+            )
+            yield Order(number, request, bodies[full])
+
+
+def _unclear(known: Known, told: Iterable[UpdateMetadataTopicState]) -> set[str]:
+    """Topics that are there though not all of them is told: their nodes cannot be read, or hold no state."""
+    whole = {topic.topic_name: len(topic.partition_states) for topic in told}
+    partly = {name for name, node in known.topics.items() if whole.get(name, 0) < len(node.assignment)}
+    return (partly | set(known.hidden)) - set(known.deleting)
 
 
 def _stops(sender: Sender, known: Known, topics: Mapping[str, TopicNode], *, delete: bool) -> Iterator[Order]:
@@ -169,7 +189,7 @@ def _stops(sender: Sender, known: Known, topics: Mapping[str, TopicNode], *, del
 def _to_each(
     sender: Sender, known: Known, kind: int, by_broker: Mapping[int, orders.ByTopic]
 ) -> Iterator[Order]:
-    not_told = sorted(known.hidden) if kind == orders.FULL else ()
+    not_told = sorted(known.hidden) if kind == FULL else ()
     for number in sorted(by_broker):
         yield Order(
             number,

@@ -10,6 +10,7 @@ import itertools
 import math
 import ssl as tls
 import time
+from collections.abc import Callable
 from typing import Any, Final, Self, TypeVar
 
 from protocol.api import APIS
@@ -129,9 +130,17 @@ class Connection:
         return version
 
     async def send(
-        self, request: Request[R], version: int | None = None, *, timeout_s: float | None = None
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        encoded: Callable[[int], list[Buffer] | None] | None = None,
     ) -> R:
         """The answer to `request`, in the newest common version unless one is given.
+
+        `encoded(version)` gives the request's bytes where the caller has them already, for large ones that go
+        to many brokers; None asks for it to be encoded here.
 
         Buffers inside the request must not change before the answer is there. An error code inside the answer
         is the caller's to look at. Raises `ConnectionLostError`, `RequestTimeoutError`, `NotSupportedError`,
@@ -139,7 +148,10 @@ class Connection:
         """
         if version is None:
             version = self.version_of(type(request))
-        frame = await self._exchange(request, version, self._timeout_s if timeout_s is None else timeout_s)
+        body = None if encoded is None else encoded(version)
+        frame = await self._exchange(
+            request, version, self._timeout_s if timeout_s is None else timeout_s, body
+        )
         try:
             return decode_response(frame, type(request), version)[1]
         except DecodeError as error:
@@ -158,9 +170,11 @@ class Connection:
             self._transport.abort()
             await self._receiver.closed
 
-    async def _exchange(self, request: Request[Any], version: int, timeout_s: float) -> memoryview:
+    async def _exchange(
+        self, request: Request[Any], version: int, timeout_s: float, body: list[Buffer] | None = None
+    ) -> memoryview:
         correlation_id = next(self._ids) & 0x7FFF_FFFF
-        segments = self._encode(request, version, correlation_id)
+        segments = self._encode(request, version, correlation_id, body)
         answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
@@ -178,8 +192,14 @@ class Connection:
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # looked at, so that nobody warns of it when the caller was cancelled
 
-    def _encode(self, request: Request[Any], version: int, correlation_id: int) -> list[Buffer]:
-        return encode_request(request, version, correlation_id, self._client_id)
+    def _encode(
+        self,
+        request: Request[Any],
+        version: int,
+        correlation_id: int,
+        body: list[Buffer] | None = None,
+    ) -> list[Buffer]:
+        return encode_request(request, version, correlation_id, self._client_id, body)
 
     async def _write(self, segments: list[Buffer]) -> None:
         async with self._writing:  # who waits for a slow peer is not overtaken by who comes later

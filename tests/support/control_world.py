@@ -4,6 +4,8 @@ What the core wants written is written, what it wants sent travels through the c
 to each broker's real MetadataCache and to a record of what it hosts.
 """
 
+from collections.abc import Sequence
+
 from broker.config import Endpoint
 from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.metadata_cache import MetadataCache
@@ -48,9 +50,12 @@ class World:
         self._unclean = unclean
         self.core = self.elect(brokers, epoch)
 
-    def elect(self, brokers: dict[int, LiveBroker], epoch: int) -> ControllerCore:
-        """A new controller starts from what is stored."""
+    def elect(
+        self, brokers: dict[int, LiveBroker], epoch: int, *, unread: Sequence[str] = ()
+    ) -> ControllerCore:
+        """A new controller starts from what is stored; it cannot read the nodes of topics in `unread`."""
         self.core = ControllerCore(Sender(1, epoch, "PLAINTEXT"), lambda topic: self._unclean)
+        self.core.cannot_read(topics=unread)
         self._follow(self.core.start(brokers, self.topics, self.stored, self.zxids))
         return self.core
 
@@ -130,7 +135,7 @@ class World:
 
     def _send(self) -> None:
         answers: list[tuple[int, int, dict[TopicPartition, int]]] = []
-        for number, request in self.core.take_orders():
+        for number, request, _ in self.core.take_orders():
             self.sent.append((number, type(request).__name__))
             broker = self.told[number]
             # Through the codec, in the newest version, as it travels.

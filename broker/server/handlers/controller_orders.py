@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from broker.control.controller_store import ControllerMoved
-from broker.control.orders import FULL
+from broker.control.metadata_cache import FULL
 from broker.server.context import RequestContext
 from broker.server.registry import handles
 from broker.server.turns import NO_LIMIT
@@ -144,11 +144,11 @@ def update_metadata(request: UpdateMetadataRequest, context: RequestContext) -> 
     refusal = _refusal(broker, request)
     if refusal:
         return UpdateMetadataResponse(error_code=refusal)
-    broker.metadata.update(request)
-    for topic in request.topic_states:
-        if broker.metadata.topic(topic.topic_name) is None:
-            broker.topics.forget(topic.topic_name)
-            broker.metrics.forget_topic(topic.topic_name)
+    gone = broker.metadata.update(request)
+    for name in {topic for topic, _ in gone} | {topic.topic_name for topic in request.topic_states}:
+        if broker.metadata.topic(name) is None:
+            broker.topics.forget(name)
+            broker.metrics.forget_topic(name)
     return UpdateMetadataResponse()
 
 

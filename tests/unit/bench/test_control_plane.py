@@ -32,7 +32,7 @@ def test_the_loss_of_a_site_moves_its_leaders_and_tells_each_broker_once() -> No
         assert state.leader_epoch == (6 if replicas[0] in gone else 5), "a new term only for a new leader"
         assert version == 9
     told: dict[TopicPartition, list[int]] = {}
-    for number, request in plan.orders:
+    for number, request, _ in plan.orders:
         assert number not in gone
         if isinstance(request, LeaderAndIsrRequest):
             for topic in request.topic_states:

@@ -77,3 +77,56 @@ async def test_waiting_for_a_change():
     cache.update(update(new_topic_id(), 2))
     assert await waiting
     assert not await cache.wait_until(lambda: False, 0.01)
+
+
+def full(*topics):
+    return UpdateMetadataRequest(controller_id=1, controller_epoch=4, type=2, topic_states=list(topics))
+
+
+def named(topic_id, *leaders, topic="t"):
+    return update(topic_id, *leaders, topic=topic).topic_states[0]
+
+
+def test_what_a_full_update_does_not_name_is_gone():
+    cache = MetadataCache()
+    kept, gone = new_topic_id(), new_topic_id()
+    cache.update(update(kept, 1, 1, topic="kept"))
+    cache.update(update(gone, 1, 1, topic="gone"))
+    told: list[tuple[str, int]] = []
+    cache.on_deletion(told.extend)
+    assert cache.update(full(named(kept, 2, topic="kept"))) == [("kept", 1), ("gone", 0), ("gone", 1)]
+    assert told == [("kept", 1), ("gone", 0), ("gone", 1)]
+    assert cache.topic("gone") is None
+    assert cache.topic_name(gone) is None
+    assert list(cache.topics["kept"].partitions) == [0]
+    assert cache.leader("kept", 0) == 2
+
+
+def test_a_full_update_leaves_alone_what_it_names_without_partitions():
+    cache = MetadataCache()
+    damaged, unled, other = new_topic_id(), new_topic_id(), new_topic_id()
+    cache.update(update(damaged, 1, 1, topic="damaged"))
+    cache.update(update(unled, 1, 1, topic="partly"))
+    cache.update(update(other, 1, 1, topic="replaced"))
+    gone = cache.update(
+        full(
+            named(unled, 2, topic="partly"),
+            named(ZERO_UUID, topic="damaged"),
+            named(unled, topic="partly"),
+            named(new_topic_id(), topic="replaced"),
+        )
+    )
+    assert gone == [("replaced", 0), ("replaced", 1)], "it is another topic now"
+    assert [cache.leader("damaged", index) for index in (0, 1)] == [1, 1]
+    assert [cache.leader("partly", index) for index in (0, 1)] == [2, 1]
+    assert cache.topic("replaced") is None
+
+
+def test_a_full_update_of_a_topic_made_again_replaces_it():
+    cache = MetadataCache()
+    first, second = new_topic_id(), new_topic_id()
+    cache.update(update(first, 1, 1, 1))
+    assert set(cache.update(full(named(second, 2)))) == {("t", 0), ("t", 1), ("t", 2)}
+    assert cache.topic_name(first) is None
+    assert cache.topic_name(second) == "t"
+    assert list(cache.topics["t"].partitions) == [0]

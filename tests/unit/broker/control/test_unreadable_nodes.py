@@ -19,7 +19,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def full_orders(core: ControllerCore) -> dict[int, dict[str, list[int]]]:
     """Partitions of each complete LeaderAndIsr by broker and topic; a topic may be named twice."""
     found: dict[int, dict[str, list[int]]] = {}
-    for number, request in core.take_orders():
+    for number, request, _ in core.take_orders():
         if isinstance(request, LeaderAndIsrRequest) and request.type == 2:
             topics = found.setdefault(number, {})
             for topic in request.topic_states:
@@ -100,7 +100,7 @@ def test_a_deletion_that_the_last_controller_began_goes_on_from_the_start() -> N
     orders = core.take_orders()
     deleted = {
         (number, state.partition_index)
-        for number, request in orders
+        for number, request, _ in orders
         if isinstance(request, StopReplicaRequest)
         for state in request.topic_states[0].partition_states
         if state.delete_partition
