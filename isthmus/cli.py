@@ -47,6 +47,7 @@ COMMANDS = {
     "audit": "prove that two copies hold the same records",
     "drill": "runbooks: run, check, verbs",
     "monitor": "lag of consumer groups as Prometheus metrics",
+    "probe": "watch every broker end to end: write to it and read back",
 }
 """Name to one-line help; module `isthmus.commands.<name>` has `app` (a Typer) or a function of that name."""
 

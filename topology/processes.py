@@ -13,7 +13,7 @@ from typing import Literal
 
 from topology.broker_settings import text_of
 from topology.ensembles import zookeeper_members
-from topology.models import Cluster, Topology
+from topology.models import Cluster, Scalar, Topology
 from topology.routes import ensemble_addresses, listener_arguments
 from topology.runtime import Runtime, link_process_name, store_name
 from topology.sites import broker_name, broker_site
@@ -21,6 +21,10 @@ from topology.sites import broker_name, broker_site
 Kind = Literal["network", "zookeeper", "broker", "store", "link"]
 
 START_ORDER: tuple[Kind, ...] = ("network", "zookeeper", "store", "broker", "link")
+
+ZOOKEEPER_WAIT_MS = 50_000
+"""Of brokers whose ZooKeeper is started just before them: servers of an ensemble have to find each other,
+which takes longer than a session on a busy machine. Less than the supervisor waits: the broker says why."""
 
 NETWORK = "network"
 """Name of the process that carries the simulated links."""
@@ -96,13 +100,22 @@ def _zookeeper(topology: Topology, runtime: Runtime, alias: str, cluster: Cluste
     ]
 
 
+def _zookeeper_settings(topology: Topology, runtime: Runtime, alias: str, site: str) -> dict[str, Scalar]:
+    """How a broker finds ZooKeeper, where the file does not say it."""
+    settings: dict[str, Scalar] = {}
+    if zookeeper_members(alias, topology.clusters[alias]):
+        settings["zookeeper.connection.timeout.ms"] = ZOOKEEPER_WAIT_MS
+    if near := runtime.zookeeper_preferred(topology, alias, site):
+        settings["zookeeper.connect.preferred"] = near
+    return settings
+
+
 def _brokers(topology: Topology, runtime: Runtime, alias: str, cluster: Cluster) -> list[ProcessSpec]:
     specs = []
     for broker in cluster.brokers:
         name = broker_name(alias, broker.id)
         place = broker_site(cluster, broker)
-        near = runtime.zookeeper_preferred(topology, alias, place)
-        own = {"zookeeper.connect.preferred": near} if near else {}
+        own = _zookeeper_settings(topology, runtime, alias, place)
         settings = {**own, **cluster.settings, **broker.settings}
         arguments = (
             "broker",

@@ -17,9 +17,9 @@ class Writer:
 
     def __init__(self, port: int, topic: str, *, partition: int = 0, acks: int = 1) -> None:
         self._port, self._topic, self._partition, self._acks = port, topic, partition, acks
+        self._tag = f"{port}-{time.monotonic_ns()}"
         self._task: asyncio.Task[None] | None = None
         self.acknowledged: list[tuple[float, bytes]] = []
-        self.offsets: dict[bytes, int] = {}
         self.refused: list[tuple[float, ErrorCode]] = []
 
     async def __aenter__(self) -> Self:
@@ -42,7 +42,7 @@ class Writer:
         try:
             while True:
                 number += 1
-                await self._send(connection, b"%d at port %d" % (number, self._port))
+                await self._send(connection, f"{number} of {self._tag}".encode())
                 await asyncio.sleep(0.01)
         finally:
             await connection.close()
@@ -55,6 +55,5 @@ class Writer:
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
             self.acknowledged.append((time.monotonic(), value))
-            self.offsets[value] = answer.base_offset
         else:
             self.refused.append((time.monotonic(), code))

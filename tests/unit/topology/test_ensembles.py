@@ -67,6 +67,7 @@ def test_each_server_reaches_the_others_over_its_links_and_names_no_address_of_i
     assert f"127.0.0.1:{ports[relay_port('main-zookeeper-1', 'paris')]}" in seen
     near = f"zookeeper.connect.preferred=127.0.0.1:{ports['main-zookeeper-2']}"
     assert near in specs["main-broker-2"].arguments
+    assert "zookeeper.connection.timeout.ms=50000" in specs["main-broker-2"].arguments
     assert near not in specs["main-broker-1"].arguments
     targets = {route.target_port for route in network_plan(topology, runtime).routes}
     assert ports["main-zookeeper-3 election"] in targets
