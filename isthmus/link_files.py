@@ -25,11 +25,16 @@ class LinkFile:
 
 def open_link_file(file: Path, data_directory: Path | None, only: Sequence[str]) -> LinkFile:
     """Ends the command with every mistake of the file. `only`: links that are wanted; none: all."""
-    from replicator.mirrormaker.file import is_mirrormaker_text
-
-    if file.suffix not in (".yaml", ".yml") and is_mirrormaker_text(_head(file)):
+    if of_mirrormaker(file):
         return _mirrormaker(file, only)
     return _topology(file, data_directory, only)
+
+
+def of_mirrormaker(file: Path) -> bool:
+    """Whether it is a properties file of MirrorMaker 2, and not a topology."""
+    from replicator.mirrormaker.file import is_mirrormaker_text
+
+    return file.suffix not in (".yaml", ".yml") and is_mirrormaker_text(_head(file))
 
 
 def _head(file: Path) -> str:

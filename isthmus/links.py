@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.output import USAGE, fail
+from isthmus.link_files import of_mirrormaker, open_link_file
 from isthmus.stores import Asked
-from isthmus.topologies import open_runtime, open_topology
+from isthmus.topologies import open_topology
 
 if TYPE_CHECKING:
     from replicator.settings import LinkSettings
 
 LinkName = Annotated[str, typer.Argument(metavar="LINK", help="source->target", show_default=False)]
-File = Annotated[Path, typer.Option("--topology", "-f", help="topology YAML")]
+File = Annotated[
+    Path, typer.Option("--topology", "-f", help="topology YAML, or a properties file of MirrorMaker 2")
+]
 Json = Annotated[bool, typer.Option("--json", help="for machines")]
 
 
-def link_of(link: str, file: Path) -> tuple[LinkSettings, Asked]:
-    """Settings of a link that the file declares, and the clusters to name when one of them is silent."""
-    from topology.runtime import NotRunning
-    from topology.settings import link_settings
-
+def link_of(link: str, file: Path) -> tuple[LinkSettings, Asked | None]:
+    """Settings of a link that the file declares, and, of a topology, the clusters to name when one of them is
+    silent."""
+    settings = open_link_file(file, None, [link]).links[link]
+    if of_mirrormaker(file):
+        return settings, None
     topology = open_topology(file)
-    if link not in topology.links:
-        fail(f"there is no link '{link}' in {topology.name}: {', '.join(topology.links) or 'none'}", USAGE)
-    try:
-        settings = link_settings(topology, open_runtime(topology), link)
-    except NotRunning as error:
-        fail(str(error))
     return settings, Asked(topology, topology.link_ends(link), file)
+
+
+def target_only(asked: Asked | None) -> Asked | None:
+    """For commands that need the target and not the source."""
+    return replace(asked, clusters=asked.clusters[1:]) if asked is not None else None

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.links import File, Json, link_of
-from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, note, print_json, say
-from isthmus.topologies import DEFAULT_FILE, open_topology
+from isthmus.link_files import open_link_file
+from isthmus.links import File, Json
+from isthmus.output import DIFFERENCES, FAILED, note, print_json, say
+from isthmus.topologies import DEFAULT_FILE
 
 if TYPE_CHECKING:
     from replicator.preflight import Finding
@@ -34,21 +35,15 @@ def check(
 
     Example: isthmus links check 'east->west' --topology examples/two-datacenters.yaml
     """
-    topology = open_topology(file)
-    names = [link] if link is not None else list(topology.links)
-    if not names:
-        fail(f"{file} declares no link", USAGE)
-    links = [
-        (*topology.link_ends(name), declared.naming == "identity")
-        for name, declared in topology.links.items()
-    ]
+    all_links = open_link_file(file, None, []).links
+    wanted = open_link_file(file, None, [link] if link is not None else []).links
+    ends = [(one.source.alias, one.target.alias, one.naming == "identity") for one in all_links.values()]
     found: dict[str, list[Finding]] = {}
     reached = True
-    for name in names:
-        settings, _ = link_of(name, file)
+    for name, settings in wanted.items():
         if not as_json:
             note(f"{name}: asking both clusters")
-        found[name], answered = asyncio.run(_check(settings, links))
+        found[name], answered = asyncio.run(_check(settings, ends))
         reached = reached and answered
     errors = _show(found, strict, as_json)
     if not reached:
@@ -80,7 +75,7 @@ async def _check(settings: LinkSettings, links: list[tuple[str, str, bool]]) -> 
     """Findings, and whether both clusters answered."""
     from contextlib import AsyncExitStack
 
-    from protocol.client import NO_RETRIES, ClusterClient
+    from protocol.client import NO_RETRIES
     from protocol.errors import ProtocolError
     from replicator.preflight import Finding, Level, check_link
 
@@ -88,12 +83,10 @@ async def _check(settings: LinkSettings, links: list[tuple[str, str, bool]]) -> 
     clients = []
     async with AsyncExitStack() as stack:
         for end in (settings.source, settings.target):
-            client = ClusterClient(
-                end.bootstrap, client_id="isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
-            )
             try:
+                client = end.client("isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES)
                 clients.append(await stack.enter_async_context(client))
-            except ProtocolError as error:
+            except (ProtocolError, ValueError) as error:
                 to_do = "check the address, the network, TLS and the user that the link has for this cluster"
                 silent.append(Finding(Level.ERROR, "connectivity", end.alias, str(error), to_do))
         if silent:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import getpass
 import socket
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.links import File, Json, LinkName, link_of
+from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import USAGE, fail, print_json, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
@@ -56,7 +55,7 @@ def acknowledge_gap(
     noted_now = Acknowledgement(who, why.strip(), time.time_ns() // 1_000_000)
     rows = run_connectors(
         lambda: _acknowledge(settings, chosen, noted_now, dry_run=dry_run),
-        replace(asked, clusters=asked.clusters[1:]),
+        target_only(asked),
     )
     if as_json:
         print_json(
@@ -76,11 +75,10 @@ async def _acknowledge(
     *,
     dry_run: bool,
 ) -> list[Difference]:
-    from protocol.client import ClusterClient
     from replicator.acknowledgements import open_differences
     from replicator.progress import ProgressStore
 
-    async with ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as client:
+    async with settings.target.client("isthmus-cli") as client:
         store = ProgressStore(client, settings.progress_topic)
         ledgers = {tp: entry.ledger for tp, entry in (await store.refresh()).entries().items()}
         rows = [found for found in open_differences(ledgers, store.acknowledged) if chosen(found)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.commands.link_check import check
 from isthmus.commands.link_gaps import acknowledge_gap, noted
-from isthmus.links import File, Json, LinkName, link_of
+from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE, unanswered
@@ -34,10 +33,10 @@ def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> 
     from replicator.link_report import link_report
 
     settings, asked = link_of(link, file)
-    report = run_connectors(lambda: link_report(settings), replace(asked, clusters=asked.clusters[1:]))
+    report = run_connectors(lambda: link_report(settings), target_only(asked))
     if report.source_problem:
-        silent = unanswered(asked.topology, asked.clusters[:1], file) or [report.source_problem]
-        note(f"lag is not known: {silent[0]}")
+        silent = unanswered(asked.topology, asked.clusters[:1], file) if asked is not None else []
+        note(f"lag is not known: {(silent or [report.source_problem])[0]}")
     if as_json:
         print_json({"link": link, "partitions": report.rows, "source_problem": report.source_problem})
     else:
@@ -82,12 +81,11 @@ def drift(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> N
 
 
 async def _drift(settings: LinkSettings) -> list[Drift]:
-    from protocol.client import ClusterClient
     from replicator import drift
 
     async with (
-        ClusterClient(settings.source.bootstrap, client_id="isthmus-cli") as source,
-        ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as target,
+        settings.source.client("isthmus-cli") as source,
+        settings.target.client("isthmus-cli") as target,
     ):
         return await drift.drift(source, target, settings)
 
@@ -128,16 +126,15 @@ async def _translate(
     offset: int | None,
     back: bool,
 ) -> list[dict[str, Any]]:
-    from protocol.client import ClusterClient
     from protocol.types import TopicPartition
     from replicator.progress import read_ledgers
     from replicator.translate import Direction, translate_group
 
-    async with ClusterClient(settings.target.bootstrap, client_id="isthmus-cli") as client:
+    async with settings.target.client("isthmus-cli") as client:
         ledgers = await read_ledgers(client, settings.name)
     if group is not None:
         side = settings.target if back else settings.source
-        async with ClusterClient(side.bootstrap, client_id="isthmus-cli") as client:
+        async with side.client("isthmus-cli") as client:
             committed = {tp: found.offset for tp, found in (await client.committed(group)).items()}
     else:
         committed = {TopicPartition(str(topic), partition): int(offset or 0)}
