@@ -90,6 +90,16 @@ class Runtime:
             self.metrics_ports[name] = declared or _keep_or_choose(self.metrics_ports.get(name), taken)
             taken.add(self.metrics_ports[name])
 
+    def taken_ports(self, topology: Topology, *, declared: bool) -> dict[str, int]:
+        """Ports that somebody listens at now, by name: those that the file declares, or those chosen here."""
+        fixed = {**_declared(topology), **_declared_metrics(topology)}
+        return {
+            name: port
+            for ports in (self.ports, self.metrics_ports)
+            for name, port in ports.items()
+            if (fixed.get(name, 0) == port) == declared and not _is_free(port)
+        }
+
     def bootstrap_servers(self, topology: Topology, cluster: str, site: str | None = None) -> str:
         """`host:port,…` of a cluster, wherever it runs. Raises NotRunning before the first start.
 

@@ -20,6 +20,8 @@ from topology.runtime import DirectoryUnusable, Runtime
 from topology.topics import create_declared_topics
 
 READY_TIMEOUT_S = 60.0
+_PORT_ATTEMPTS = 3
+_PORT_WAIT_S = 5.0
 RESTART_PAUSE_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -52,18 +54,58 @@ class Supervisor:
         """Start everything that has autostart. Raises ProcessFailed, with nothing left running."""
         self._take_lock()
         try:
-            self.runtime.choose_ports(self.topology)
-            self.runtime.supervisor_pid = os.getpid()
-            self.runtime.save()
-            self._specs = process_specs(self.topology, self.runtime, self._file)
-            logs = self.topology.data_directory / "logs"
-            for name, spec in self._specs.items():
-                self._processes[name] = SupervisedProcess(name, spec.command, logs / f"{name}.log")
-            await self.start_parts([name for name, spec in self._specs.items() if spec.autostart])
+            for again in reversed(range(_PORT_ATTEMPTS)):
+                self._choose()
+                await self._declared_ports_are_free()
+                if await self._start_all(again=bool(again)):
+                    break
         except BaseException:
             await self.stop()
             raise
         self._watcher = asyncio.create_task(self._watch(), name="supervisor-watch")
+
+    def _choose(self) -> None:
+        """Ports, and with them the command lines."""
+        self.runtime.choose_ports(self.topology)
+        self.runtime.supervisor_pid = os.getpid()
+        self.runtime.save()
+        self._specs = process_specs(self.topology, self.runtime, self._file)
+        logs = self.topology.data_directory / "logs"
+        for name, spec in self._specs.items():
+            self._processes[name] = SupervisedProcess(name, spec.command, logs / f"{name}.log")
+
+    def _autostarted(self) -> list[str]:
+        return [name for name, spec in self._specs.items() if spec.autostart]
+
+    async def _declared_ports_are_free(self) -> None:
+        """A supervisor that was killed a moment ago may have left processes that are just dying."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _PORT_WAIT_S
+        while True:
+            taken = self.runtime.taken_ports(self.topology, declared=True)
+            wrong = [f"{port} ({name})" for name, port in taken.items() if name in self._autostarted()]
+            if not wrong:
+                return
+            if loop.time() >= end:
+                raise ProcessFailed(
+                    f"another program listens at port {', '.join(wrong)}: end it, or change `port` in"
+                    f" {self._file} (without one a free port is chosen)"
+                )
+            await asyncio.sleep(0.1)
+
+    async def _start_all(self, *, again: bool) -> bool:
+        """False if a chosen port was taken by another program meanwhile, and it is worth to start again."""
+        try:
+            await self.start_parts(self._autostarted())
+        except ProcessFailed:
+            await self._end_all()
+            lost = self.runtime.taken_ports(self.topology, declared=False)
+            if not lost or not again:
+                raise
+            names = ", ".join(f"{port} ({name})" for name, port in lost.items())
+            self._report(f"another program took port {names} meanwhile: starting again with other ports")
+            return False
+        return True
 
     async def stop(self) -> None:
         """End every process, last started first; the data stays."""
@@ -74,14 +116,19 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._restarting.clear()
         self._watcher = None
-        for kind in reversed(START_ORDER):
-            names = [name for name, spec in self._specs.items() if spec.kind == kind]
-            await asyncio.gather(*(self._processes[name].stop() for name in names if name in self._processes))
+        await self._end_all()
         if self._lock is not None:
             self.runtime.supervisor_pid = None
             self.runtime.save()
             self._lock.close()
             self._lock = None
+
+    async def _end_all(self) -> None:
+        """Every process, last started first."""
+        self._wanted.clear()
+        for kind in reversed(START_ORDER):
+            names = [name for name, spec in self._specs.items() if spec.kind == kind]
+            await asyncio.gather(*(self._processes[name].stop() for name in names if name in self._processes))
 
     async def start_parts(self, parts: Iterable[str]) -> None:
         """Start processes, clusters, links, stores or datacenters; what runs already is left alone."""

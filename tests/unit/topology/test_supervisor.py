@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from topology.control import ControlError, ControlServer, request
 from topology.load import parse_topology
+from topology.models import Topology
 from topology.process import ProcessFailed, SupervisedProcess
 from topology.runtime import DirectoryUnusable, NotRunning, Runtime
 from topology.supervisor import AlreadyRunning, Supervisor
@@ -133,3 +135,41 @@ async def test_children_die_with_a_killed_supervisor(tmp_path: Path) -> None:
     child = rows[0]["pid"]
     await process.kill()
     await until(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text())
+
+
+async def test_a_declared_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        text = TEXT.replace("bucket: backups", f"bucket: backups, port: {port}")
+        running = Supervisor(parse_topology(text, folder=tmp_path), tmp_path / "topology.yaml")
+        with pytest.raises(ProcessFailed, match=rf"listens at port {port} \(vault-store\): end it"):
+            await running.start()
+    await running.start()
+    await running.stop()
+
+
+async def test_a_chosen_port_that_is_taken_meanwhile_is_chosen_anew(tmp_path: Path) -> None:
+    """Somebody else binds it between the choice and the start of our process."""
+    lines: list[str] = []
+    others: list[socket.socket] = []
+    running = Supervisor(
+        parse_topology(TEXT, folder=tmp_path), tmp_path / "topology.yaml", report=lines.append
+    )
+    choose = running.runtime.choose_ports
+
+    def choose_and_lose(topology: Topology) -> None:
+        choose(topology)
+        if not others:
+            others.append(socket.create_server(("127.0.0.1", running.runtime.ports["vault-store"])))
+
+    running.runtime.choose_ports = choose_and_lose  # type: ignore[method-assign]
+    try:
+        await running.start()
+        taken = others[0].getsockname()[1]
+        assert running.runtime.ports["vault-store"] != taken
+        assert running.status()[0]["state"] == "ready"
+        assert any(f"another program took port {taken} (vault-store) meanwhile" in line for line in lines)
+        assert running.runtime.ports == Runtime.load(tmp_path / "state").ports
+    finally:
+        await running.stop()
+        others[0].close()
