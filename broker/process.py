@@ -305,6 +305,7 @@ class _Process:
         """Controlled shutdown, while listeners still answer: clients hear from here who leads now."""
         broker.replicating.about_to_stop()
         await plane.hand_over(_HAND_OVER_S)
+        await broker.replicating.follow_no_more()
         if len(plane.metadata.brokers) > 1:
             await broker.found_others(_QUIET_S, _LINGER_S)
 

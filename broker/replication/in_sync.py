@@ -14,14 +14,16 @@ from collections.abc import Collection, Iterable
 UNKNOWN_OFFSET = -1
 NO_BROKER_EPOCH = -1
 _PROPOSE_AGAIN_S = 1.0
+_LEAVES_S = 10.0
+_NO_EPOCH_IS_NEWER = 1 << 63
 
 
 class Follower:
     """How far one follower has come, as its fetches tell. Times are seconds of a monotonic clock."""
 
     __slots__ = (
-        "_fetched_at", "_leader_end", "_refused_until", "broker_epoch", "caught_up_at", "end_offset",
-        "replica_id", "start_offset",
+        "_fetched_at", "_leader_end", "_refused_epoch", "_refused_until", "broker_epoch", "caught_up_at",
+        "end_offset", "replica_id", "start_offset",
     )  # fmt: skip
 
     def __init__(self, replica_id: int, caught_up_at: float) -> None:
@@ -33,14 +35,21 @@ class Follower:
         self._fetched_at = caught_up_at
         self._leader_end = UNKNOWN_OFFSET
         self._refused_until = caught_up_at
+        self._refused_epoch = _NO_EPOCH_IS_NEWER
 
     @property
     def may_be_proposed(self) -> bool:
-        return self._fetched_at >= self._refused_until
+        return self._fetched_at >= self._refused_until or self.broker_epoch > self._refused_epoch
 
     def refused(self) -> None:
         """The controller does not want it in the ISR now; it fetches on, and is proposed again in a while."""
         self._refused_until = self._fetched_at + _PROPOSE_AGAIN_S
+        self._refused_epoch = _NO_EPOCH_IS_NEWER
+
+    def taken_out(self, now: float) -> None:
+        """The controller has taken it out: it is gone, or about to stop and fetching still."""
+        self._refused_until = now + _LEAVES_S
+        self._refused_epoch = self.broker_epoch
 
     def fetched(self, offset: int, start_offset: int, leader_end: int, now: float) -> None:
         """It has asked for `offset`: everything below is in its log.
@@ -100,11 +109,11 @@ class InSyncReplicas:
     def update(self, members: Iterable[int], version: int, replicas: Iterable[int], now: float) -> None:
         """The same term, as the controller now has it.
 
-        Whom it has taken out is gone, or about to stop and fetching still: it is not proposed again at once.
+        Whom it has taken out is not proposed again soon, unless it was started anew.
         """
         for replica in set(self.members).difference(members):
             if replica in self.followers:
-                self.followers[replica].refused()
+                self.followers[replica].taken_out(now)
         self._assign(replicas, now)
         self.settle(members, version)
 

@@ -86,6 +86,10 @@ class Replicating:
         """What is handed over from now on is not followed."""
         self.fetchers.follow_no_more()
 
+    async def follow_no_more(self) -> None:
+        """Others have been told not to wait for this broker's copies."""
+        await self.fetchers.close()
+
     async def close(self) -> None:
         await self.isr_updates.close()
         await self.fetchers.close()

@@ -95,11 +95,36 @@ def test_positions_survive_a_word_of_the_controller_in_the_same_term() -> None:
     assert in_sync.high_watermark(10) == -1
 
 
-def test_whom_the_controller_has_taken_out_is_not_proposed_at_once() -> None:
+def test_whom_the_controller_has_taken_out_is_not_proposed_soon() -> None:
     in_sync = leading(1, 2)
-    in_sync.followers[2].fetched(10, 0, 10, 1.0)
-    in_sync.update((1,), 6, (1, 2, 3), 1.0)
-    in_sync.followers[2].fetched(10, 0, 10, 1.2)  # it stops soon, and fetches still
+    follower = in_sync.followers[2]
+    follower.fetched(10, 0, 10, 1.0)
+    follower.broker_epoch = 7
+    in_sync.update((1,), 6, (1, 2, 3), 4.0)  # it has been at rest since
+    follower.fetched(10, 0, 10, 8.0)  # it stops soon, and fetches still
     assert not in_sync.may_join(2, 10)
-    in_sync.followers[2].fetched(10, 0, 10, 3.0)
+    follower.fetched(10, 0, 10, 30.0)
+    assert in_sync.may_join(2, 10)
+
+
+def test_whom_the_controller_has_taken_out_is_proposed_when_it_is_back() -> None:
+    in_sync = leading(1, 2)
+    follower = in_sync.followers[2]
+    follower.broker_epoch = 7
+    in_sync.update((1,), 6, (1, 2, 3), 4.0)
+    follower.fetched(10, 0, 10, 5.0)
+    assert not in_sync.may_join(2, 10)
+    follower.broker_epoch = 9
+    assert in_sync.may_join(2, 10)
+
+
+def test_the_others_of_a_refusal_wait_a_second() -> None:
+    in_sync = leading(1)
+    follower = in_sync.followers[2]
+    follower.broker_epoch = 7
+    follower.fetched(10, 0, 10, 1.0)
+    in_sync.propose_joining(2)
+    in_sync.refuse()
+    assert not in_sync.may_join(2, 10)
+    follower.fetched(10, 0, 10, 2.5)
     assert in_sync.may_join(2, 10)
