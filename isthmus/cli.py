@@ -32,7 +32,7 @@ COMMANDS = {
     "object-store": "run a local S3 API (for trying things out)",
     "replicate": "run links",
     "copy": "copy topics from one cluster to another, once or for ever",
-    "links": "links: check, status, drift, translate, acknowledge-gap",
+    "links": "links: check, status, drift, acls, translate, acknowledge-gap",
     "topology": "topology files: validate, show, plan, apply",
     "topics": "topics: list, describe, create, grow, delete",
     "replicas": "whether the replicas of partitions hold the same bytes",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from protocol.client import Acl, AclResource, ClusterClient, NotSupportedError
 from protocol.errors import ErrorCode, KafkaError
@@ -27,6 +27,8 @@ Store = Callable[[Mapping[Acl, Acl], Mapping[Acl, Acl]], Awaitable[None]]
 
 class AclSync:
     """One pass per `once`; `to_json` is for the status."""
+
+    REPORT_ONLY: Final = "report only: nothing is changed at the target"
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class AclSync:
         translated = translate(source, self._scope())
         self._plan = todo = plan(translated, source, target, self.owned)
         self._withheld = [acl for acl, why in translated.left_out.items() if why == WRITE_WITHHELD]
-        self._say(None if not self._report_only else "report only: nothing is changed at the target")
+        self._say(self.REPORT_ONLY if self._report_only else None)
         if self._report_only:
             return
         if todo.owned != self.owned:

@@ -91,6 +91,40 @@ async def _drift(settings: LinkSettings) -> list[Drift]:
 
 
 @app.command()
+def acls(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
+    """Show what the link has granted at the target, would grant or revoke, and which rights are withheld.
+
+    Changes nothing; the link may run or not. Ends with 3 when something is left to grant or to revoke: a
+    running link does it within its sync_topic_acls_interval_s, one with acls_report_only never.
+
+    Example: isthmus links acls 'east->west'
+    """
+    settings, asked = link_of(link, file)
+    report = run_connectors(lambda: _acls(settings), asked)
+    if as_json:
+        print_json({"link": link, **report})
+    else:
+        say(f"granted by the link: {report['granted_by_link']}, by others: {report['granted_by_others']}")
+        for what in ("to_grant", "to_revoke", "write_withheld"):
+            for text in report[what]:
+                say(f"{what.replace('_', ' ')}: {text}")
+        if report["reason"]:
+            say(f"not synced: {report['reason']}")
+    if report["to_grant"] or report["to_revoke"]:
+        raise typer.Exit(DIFFERENCES)
+
+
+async def _acls(settings: LinkSettings) -> dict[str, Any]:
+    from replicator.acl_report import acl_report
+
+    async with (
+        settings.source.client("isthmus-cli") as source,
+        settings.target.client("isthmus-cli") as target,
+    ):
+        return await acl_report(source, target, settings)
+
+
+@app.command()
 def translate(
     link: LinkName,
     group: Annotated[str | None, typer.Option(help="all committed offsets of this group")] = None,

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from protocol.client import ClusterClient
+from replicator.acl_report import acl_report
 from replicator.preflight import Level, check_link
 from tests.cluster.links import Pair, copied_to, create, eventually, fresh, produce, running, some
 from tests.support.apache_kafka import apache_kafka, kafka_script
@@ -177,6 +178,8 @@ async def test_a_link_that_only_reports_changes_nothing(pair):
 
         await eventually(told, "a report", 60)
         report = run.status.to_json()["acls"]
+    async with ClusterClient(pair.east) as source, ClusterClient(pair.west) as target:
+        assert await acl_report(source, target, link) == report  # also from outside, while it is down
     assert report["to_grant"] == [f"ALLOW User:ann READ on LITERAL TOPIC {link.source.alias}.{tag}"]
     assert report["write_withheld"] == [f"ALLOW User:bob WRITE on LITERAL TOPIC {tag}"]
     assert report["reason"] == "report only: nothing is changed at the target"

@@ -1,0 +1,40 @@
+"""What a link has granted, would grant and would revoke, asked once and from outside: `isthmus links acls`.
+
+Owns gathering what `AclSync` needs while the link is down or only reports; the rule is the sync's own.
+Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocol.client import Acl, ClusterClient
+from replicator.acl_rules import Scope
+from replicator.acl_sync import AclSync
+from replicator.drift import found_now
+from replicator.filters import NameFilter
+from replicator.progress import ProgressStore
+from replicator.settings import LinkSettings
+
+
+async def acl_report(source: ClusterClient, target: ClusterClient, settings: LinkSettings) -> dict[str, Any]:
+    """`AclSync.to_json`, with the reason for a link that does not sync them. Raises ProtocolError."""
+    found = await found_now(source, target, settings)
+    topics = {name: topic.target_name for name, topic in found.wanted.items()}
+    accepts = NameFilter(settings.groups, settings.groups_exclude).accepts
+    groups = [one.group_id for one in await source.list_groups() if accepts(one.group_id)]
+    scope = Scope(settings.names(), topics, groups, accepts)
+    sync = AclSync(source, target, lambda: scope, _never, report_only=True)
+    sync.owned = (await ProgressStore(target, settings.progress_topic).refresh()).acls()
+    await sync.once()
+    report = sync.to_json()
+    if not settings.sync_topic_acls:
+        report["reason"] = "the link has sync_topic_acls off"
+    elif not settings.acls_report_only and sync.reason == sync.REPORT_ONLY:
+        report["reason"] = None
+    return report
+
+
+async def _never(before: Mapping[Acl, Acl], after: Mapping[Acl, Acl]) -> None:
+    raise AssertionError("a report stores nothing")
