@@ -14,6 +14,8 @@ from tests.chaos.schedule import Step, steps
 
 CLIENTS = "pqaocu"
 """Letters of `workload.JOBS`."""
+SETTINGS: Mapping[str, str] = {"zookeeper.session.timeout.ms": "5000", "replica.lag.time.max.ms": "5000"}
+"""Nobody is lost by himself on a busy machine."""
 
 
 class Story(NamedTuple):

@@ -1,8 +1,7 @@
-"""Three real ZooKeeper servers of one ensemble; clients and the quorum reach them through the network.
+"""Real ZooKeeper servers of one ensemble; their clients and each other they reach through the network.
 
-Owns their processes and configuration. Connections of elections are direct: a server that dials back uses the
-address that the other one says, so a relay in between could not hold them; a quorum whose data is held has no
-leader all the same.
+Owns their processes and configuration. A server tells the others in elections at which address it listens,
+which would lead past the relay: so none says one, and each dials what it was configured with.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from broker.control.embedded_zookeeper import LOG4J, four_letter_word
 from broker.control.java import find_java, zookeeper_classpath
+from broker.control.zookeeper_ensemble import WILDCARD
 from tests.chaos.network import Network, free_port
 from tests.support.waiting import wait_until
 
@@ -116,17 +116,18 @@ class Ensemble:
         numbers = range(1, size + 1)
         self.servers = {each: ZooKeeperServer(directory / f"zookeeper-{each}", each) for each in numbers}
         for number, server in self.servers.items():
-            network.listen(f"z{number}")
-            network.listen(f"q{number}")
-            network.point(f"z{number}", server.client_port)
-            network.point(f"q{number}", server.quorum_port)
+            ports = {"z": server.client_port, "q": server.quorum_port, "e": server.election_port}
+            for letter, port in ports.items():
+                network.listen(f"{letter}{number}")
+                network.point(f"{letter}{number}", port)
         for server in self.servers.values():
             server.write_config({each: self._address(each, server) for each in numbers})
 
     def _address(self, number: int, seen_by: ZooKeeperServer) -> str:
-        server = self.servers[number]
-        quorum = server.quorum_port if server is seen_by else self._network.ports[f"q{number}"]
-        return f"127.0.0.1:{quorum}:{server.election_port}"
+        if number == seen_by.number:
+            return f"{WILDCARD}:{seen_by.quorum_port}:{seen_by.election_port}"
+        ports = self._network.ports
+        return f"127.0.0.1:{ports[f'q{number}']}:{ports[f'e{number}']}"
 
     @property
     def connect(self) -> str:
@@ -147,7 +148,7 @@ class Ensemble:
         wait_until(
             lambda: all(server.mode for server in self.servers.values()),
             "an ensemble of ZooKeeper servers",
-            bound_s=120,
+            bound_s=300,
         )
 
     def close(self) -> None:

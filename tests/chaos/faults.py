@@ -16,9 +16,10 @@ from confluent_kafka.admin import AdminClient
 
 from tests.chaos.network import Fault, Wire, both, flows
 from tests.chaos.schedule import Step
-from tests.chaos.world import NUMBERS, World
+from tests.chaos.world import NUMBERS, LeftOut, World
 
 Kind = Callable[[World, Step], AbstractContextManager[None]]
+_JUMP_S = 1800.0
 HELD, REFUSED = Fault(held=True), Fault(refused=True)
 
 
@@ -136,6 +137,37 @@ def restart_zookeeper(world: World, step: Step) -> Iterator[None]:
         world.launch_zookeeper(step.victim)
 
 
+# -- what a process stands on
+
+
+@contextmanager
+def clock_jump(world: World, step: Step) -> Iterator[None]:
+    """The wall clock of one broker goes up to half an hour ahead or back, and then right again."""
+    number = victim(world, step)
+    clock = world.clocks.get(number)
+    if clock is None:
+        raise LeftOut("there is no C compiler on PATH: clocks of processes cannot be moved")
+    ahead_s = _JUMP_S * (2 * step.share - 1)
+    with world.claim([f"b{number}"]):
+        world.say(f"the clock of broker {number} jumps by {ahead_s:+.0f} s for {step.seconds:g} s")
+        clock.set(ahead_s=ahead_s)
+        try:
+            yield
+        finally:
+            clock.set(ahead_s=0)
+
+
+@contextmanager
+def full_disk(world: World, step: Step) -> Iterator[None]:
+    """The one broker whose disk is small has no room."""
+    if world.disk is None:
+        raise LeftOut("a small file system cannot be mounted here (root may)")
+    with world.claim([f"b{world.small}"]):
+        world.say(f"the disk of broker {world.small} is full for {step.seconds:g} s")
+        with world.disk.full():
+            yield
+
+
 # -- the network
 
 
@@ -194,15 +226,20 @@ def cut_clients(world: World, step: Step) -> AbstractContextManager[None]:
 
 
 def cut_quorum(world: World, step: Step) -> AbstractContextManager[None]:
-    """One ZooKeeper server from the others (the quorum's connections)."""
+    """One ZooKeeper server from the others: quorum and elections, or, one way, only what it says there."""
     number = step.victim
     wires = [
         wire
         for each in others(number)
-        for source, target in ((f"z{number}", f"q{each}"), (f"z{each}", f"q{number}"))
-        for wire in ((source, target, "there"), (source, target, "back"))
+        for letter in "qe"
+        for wire in (
+            (f"z{number}", f"{letter}{each}", "there"),
+            (f"z{each}", f"{letter}{number}", "back"),
+            (f"z{number}", f"{letter}{each}", "back"),
+            (f"z{each}", f"{letter}{number}", "there"),
+        )[: 2 if step.is_one_way else 4]
     ]
-    return _cut(world, wires, step, f"ZooKeeper server {number} from the others", one_way=False)
+    return _cut(world, wires, step, f"ZooKeeper server {number} from the others", one_way=step.is_one_way)
 
 
 @contextmanager
@@ -242,6 +279,7 @@ SINGLE: Mapping[str, Kind] = {
     each.__name__: each
     for each in (
         kill, kill_ahead, pause, restart, kill_zookeeper, pause_zookeeper, restart_zookeeper,
+        clock_jump, full_disk,
         cut_brokers, cut_one_way, isolate, cut_zookeeper, cut_clients, cut_quorum,
         slow_brokers, slow_zookeeper, slow_clients,
     )

@@ -1,7 +1,7 @@
 """The simulated network of a run: the relay process, and faults on what flows through it.
 
-Names: brokers `b1`…, ZooKeeper servers `z1`… for their clients and `q1`… for the quorum's connections, and
-`client` for whoever else dials. Must not know what a fault is good for (`faults`).
+Names: brokers `b1`…, ZooKeeper servers `z1`… for their clients, `q1`… for the quorum's connections and
+`e1`… for elections, and `client` for whoever else dials. Must not know what a fault is good for (`faults`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos.checker import Findings, check
 from tests.chaos.clients import PARTITIONS
-from tests.chaos.directed import CLIENTS, step_of
+from tests.chaos.directed import CLIENTS, SETTINGS, step_of
 from tests.chaos.ending import TOPICS, Ending, wait_whole
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.person import Person
@@ -25,6 +25,8 @@ from tests.support.waiting import wait_until
 REPLICAS = "replica_difference"
 """The anomaly that clients do not see: replicas of one partition that hold other bytes."""
 _WHOLE_S = 120.0
+_STEP_S, _STORY_STEP_S = 30.0, 60.0
+"""A story that is all there is may wait longer for each of its steps."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,13 @@ def run(
     program = ("isthmus",) if broken is None else ("tests.chaos.broken", broken)
     story = None if broken is None or kinds is not None else step_of(broken, seed)
     world = World(
-        directory, program=program, settings=settings, zookeepers=1 if story else len(NUMBERS), say=timed
+        directory,
+        program=program,
+        settings=settings if story is None else {**SETTINGS, **(settings or {})},
+        zookeepers=len(NUMBERS) if story is None else 1,
+        breakable=story is None,
+        patience_s=_STEP_S if story is None else _STORY_STEP_S,
+        say=timed,
     )
     with contextlib.closing(world):
         world.start()
@@ -101,7 +109,7 @@ def run(
         minutes = (time.monotonic() - faults_began) / 60
         timed("faults are over")
         # A cluster without its rules need not heal.
-        ending = Ending(world, workload, person, bound_s=_WHOLE_S if broken is None else _WHOLE_S / 4)
+        ending = Ending(world, workload, person, bound_s=_WHOLE_S if broken is None else _WHOLE_S / 3)
         ending.run()
         timed("all is read")
     if keep_history is not None:

@@ -26,14 +26,12 @@ from tests.chaos.faults import HELD, Kind, others, still, victim
 from tests.chaos.history import Place
 from tests.chaos.network import both
 from tests.chaos.schedule import Step
-from tests.chaos.world import NUMBERS, SETTINGS, World
+from tests.chaos.world import NUMBERS, World
 
-_BOUND_S = 30.0
 _A_WHILE_S = 2.0
 """For clients to write something: shorter than sessions, and than followers may lag."""
 _SOMETHING = 1500
 """Bytes of some twenty records."""
-_MAY_LAG_S = float(SETTINGS["replica.lag.time.max.ms"]) / 1000
 _REACHED_S = 8.0
 """A follower has tried its leader again after a cut, and has copied something."""
 
@@ -47,7 +45,7 @@ def _until(condition: Callable[[], bool], bound_s: float) -> None:
 def _wait(world: World, asked: int, wanted: Callable[[ClusterMetadata], bool]) -> None:
     """Until this broker says what is wanted of the cluster, or for long enough."""
     address = f"127.0.0.1:{world.network.ports[f'b{asked}']}"
-    end = time.monotonic() + _BOUND_S
+    end = time.monotonic() + world.patience_s
     while time.monotonic() < end:
         # A new client each time: it asks this broker before it knows of any other one.
         client = AdminClient({"bootstrap.servers": address, "log_level": 0, "socket.timeout.ms": 2000})
@@ -123,7 +121,7 @@ def return_ahead(world: World, step: Step) -> Iterator[None]:
             _until_longer(world, number, place, _size(world, number, place), _A_WHILE_S)
             world.kill_broker(number)
         _wait(world, heir, _is_gone(number))
-        _until_longer(world, heir, place, _size(world, number, place), _BOUND_S)
+        _until_longer(world, heir, place, _size(world, number, place), world.patience_s)
         world.launch_broker(number)
         _wait(world, heir, _is_led_and_held_by(set(NUMBERS)))
         home = _lead_at_home(world)
@@ -210,12 +208,12 @@ def deposed_unheard(world: World, step: Step) -> Iterator[None]:
             home = _lead_at_home(world, number)
             _wait(world, number, lambda known: any(each.leader == number for each in _partitions(known)))
             with world.network.disturbed(both("client", c), HELD):
-                _until(lambda: _has_asked(world, place, said, number), _MAY_LAG_S + _REACHED_S)
+                _until(lambda: _has_asked(world, place, said, number), world.patience_s)
                 _until_longer(world, heir, place, _size(world, heir, place), _A_WHILE_S)
                 before = _size(world, heir, place)
         del home
         _wait(world, heir, _is_led_and_held_by(set(NUMBERS)))
-        _until_longer(world, heir, place, before, _BOUND_S)
+        _until_longer(world, heir, place, before, world.patience_s)
         yield
 
 

@@ -21,6 +21,8 @@ WEIGHTS: Mapping[str, int] = {
     "kill_zookeeper": 2,
     "pause_zookeeper": 2,
     "restart_zookeeper": 1,
+    "clock_jump": 2,
+    "full_disk": 1,
     "cut_brokers": 3,
     "cut_one_way": 3,
     "isolate": 2,

@@ -31,7 +31,7 @@ def test_three_brokers_under_faults(tmp_path: Path) -> None:
 )
 def test_without_a_rule_an_anomaly_is_found(tmp_path: Path, rule: str) -> None:
     report = run(tmp_path, seed=1, seconds=0, broken=rule)
-    assert not report.failures, report
+    # Without its rule a cluster need not heal: failures are not looked at.
     found = {name for name, count in report.anomalies.items() if count}
     assert STORIES[rule].shows <= found, report
 

@@ -6,6 +6,8 @@ A process belongs to one fault at a time (`claim`). Must not choose faults, nor 
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.chaos.disks import SmallDisk
 from tests.chaos.ensemble import Ensemble
 from tests.chaos.network import Network, free_port
 from tests.support.broker import BrokerProcess
+from tests.support.clock_shim import ClockShim
 from tests.support.waiting import wait_until
 
 NUMBERS = (1, 2, 3)
@@ -30,14 +34,20 @@ SETTINGS: Mapping[str, str] = {
     "replica.fetch.backoff.ms": "100",
     "replica.socket.timeout.ms": "5000",
     "zookeeper.session.timeout.ms": "3000",
-    "zookeeper.connection.timeout.ms": "15000",
+    "zookeeper.connection.timeout.ms": "60000",
 }
 SESSION_S = 3.0
 _LOOK_S = 0.25
 
 
+class LeftOut(Exception):
+    """This fault cannot be had now, or not on this machine; the message says why."""
+
+
 class RelayedBroker(BrokerProcess):
     """A broker that says the relay's address to everybody; its own port is kept."""
+
+    clock: ClockShim | None = None
 
     def wait_ready(self, timeout_s: float = 120.0) -> None:
         port = self.port
@@ -49,7 +59,8 @@ class RelayedBroker(BrokerProcess):
         path = self.directory / "output"
         if path.exists():
             path.rename(self.directory / f"output.{time.monotonic_ns()}")
-        super().launch()
+        with contextlib.nullcontext() if self.clock is None else self.clock.loaded():
+            super().launch()
 
 
 class World:
@@ -62,9 +73,15 @@ class World:
         program: Sequence[str] = ("isthmus",),
         settings: Mapping[str, str] | None = None,
         zookeepers: int = 3,
+        breakable: bool = True,
+        patience_s: float = 30.0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """Clocks and disk are `breakable` from the beginning or not at all. A step of a story waits as long
+        as `patience_s` for the one before.
+        """
         self.say = say
+        self.patience_s = patience_s
         self.ended: list[str] = []
         self.network = Network()
         self.ensemble = Ensemble(directory, self.network, zookeepers)
@@ -83,6 +100,9 @@ class World:
         for number, broker in self.brokers.items():
             broker.port = free_port()
             self.network.point(f"b{number}", broker.port)
+        self.small = NUMBERS[-1]
+        self.disk = SmallDisk.mounted(self.brokers[self.small].directory / "data") if breakable else None
+        self.clocks = self._own_clocks() if breakable else {}
         # The kernel ties a child's life to the thread that started it: this one lasts.
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._wanted: set[int] = set()
@@ -90,6 +110,14 @@ class World:
         self._claims = threading.Condition()
         self._closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
+
+    def _own_clocks(self) -> Mapping[int, ClockShim]:
+        if not (shutil.which("cc") or shutil.which("gcc")):
+            return {}
+        for broker in self.brokers.values():
+            broker.directory.mkdir(parents=True, exist_ok=True)
+            broker.clock = ClockShim(broker.directory)
+        return {number: broker.clock for number, broker in self.brokers.items() if broker.clock is not None}
 
     def _listen(self, number: int) -> int:
         return self.network.listen(f"b{number}")
@@ -149,11 +177,11 @@ class World:
 
     @contextmanager
     def claim(self, wanted: Iterable[str], bound_s: float = 60.0) -> Iterator[None]:
-        """These processes are for one fault alone. Raises TimeoutError."""
+        """These processes are for one fault alone. Raises LeftOut."""
         names = set(wanted)
         with self._claims:
             if not self._claims.wait_for(lambda: not names & self._claimed, bound_s):
-                raise TimeoutError(f"{sorted(names)} stay broken by another fault")
+                raise LeftOut(f"{sorted(names)} stay broken by another fault")
             self._claimed |= names
         try:
             yield
@@ -173,7 +201,7 @@ class World:
                 for number, broker in self.brokers.items()
             ),
             "every broker is ready",
-            bound_s=120,
+            bound_s=300,
         )
 
     def close(self) -> None:
@@ -183,6 +211,8 @@ class World:
         self._wanted.clear()
         for broker in self.brokers.values():
             broker.kill()
+        if self.disk is not None:
+            self.disk.close()
         self.ensemble.close()
         self._launcher.shutdown()
         self.network.close()
