@@ -42,12 +42,12 @@ def open_runtime(topology: Topology) -> Runtime:
         fail(str(error))
 
 
-def run_control(work: Coroutine[Any, Any, T]) -> T:
-    """Run a request to the supervisor and turn its failures into one clear line."""
+def run_control(work: Coroutine[Any, Any, T], file: Path) -> T:
+    """Run a request to the supervisor and turn its failures into one clear line; `file` is the topology's."""
     try:
         return asyncio.run(work)
     except (NotRunning, ControlError) as error:
-        fail(str(error))
+        fail(str(error).replace("isthmus up FILE", f"isthmus up {file}"))
 
 
 def bootstrap_of(cluster: str, file: Path | None) -> str:
@@ -88,5 +88,5 @@ def named_outage(cluster: str, file: Path | None) -> str:
 def control_parts(verb: str, parts: list[str], file: Path) -> None:
     """Ask the supervisor of `file` to start, stop or kill parts, and name what it acted on."""
     runtime = open_runtime(open_topology(file))
-    for name in run_control(request(runtime, verb, parts)):
+    for name in run_control(request(runtime, verb, parts), file):
         say(f"{name}: {verb} done")

@@ -53,7 +53,7 @@ class PartitionHealth:
 
     def sentences(self, alias: str, file: str) -> Iterator[str]:
         """What a person has to know, worst last; `file` is the topology's YAML."""
-        size = f"{self.partitions} partitions of {self.topics} topics"
+        size = f"{_counted(self.partitions, 'partition')} of {_counted(self.topics, 'topic')}"
         found = [
             f"{len(names)} {what}"
             for names, what in (
@@ -132,6 +132,10 @@ def _newest_of(topic: TopicMetadata, views: Mapping[int, Metadata]) -> TopicMeta
 
 def _epochs(view: Metadata) -> int:
     return sum(each.leader_epoch for topic in view.topics.values() for each in topic.partitions.values())
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def _some(partitions: tuple[TopicPartition, ...]) -> str:

@@ -9,13 +9,25 @@ fullest holds ceil(RF / S). Two things may go wrong, and each is said before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import ceil
 
-from topology.models import Cluster, Scalar, Topology
+from topology.models import Cluster, Topology
 from topology.sites import broker_site, is_stretched
 
 _MIN_ISR = "min.insync.replicas"
+
+
+def never_written_warnings(topology: Topology) -> list[str]:
+    """Topics of which no record with acks=all is ever taken, in clusters of any shape."""
+    return [
+        f"cluster {alias}, {name}: {_MIN_ISR} {minimum} is above its replication factor {replicas}:"
+        " every write with acks=all is refused"
+        for alias, cluster in topology.clusters.items()
+        if cluster.brokers
+        for name, replicas, minimum in _topics(cluster)
+        if minimum > replicas
+    ]
 
 
 def site_loss_warnings(topology: Topology) -> list[str]:
@@ -29,13 +41,9 @@ def site_loss_warnings(topology: Topology) -> list[str]:
 
 def _of_cluster(alias: str, cluster: Cluster) -> Iterator[str]:
     sites = len({broker_site(cluster, broker) for broker in cluster.brokers})
-    topics: dict[str, tuple[int, Mapping[str, Scalar]]] = {
-        f"topic {name}": (topic.replication_factor, topic.configs) for name, topic in cluster.topics.items()
-    }
-    topics["topics by default"] = (int(cluster.settings.get("default.replication.factor", 1)), {})
-    default = int(cluster.settings.get(_MIN_ISR, 1))
-    for name, (replicas, configs) in topics.items():
-        minimum = int(configs.get(_MIN_ISR, default))
+    for name, replicas, minimum in _topics(cluster):
+        if minimum > replicas:
+            continue  # never written at all: said by itself
         in_one = ceil(replicas / sites)
         where = (
             f"cluster {alias}, {name} (replication factor {replicas}, {_MIN_ISR} {minimum}, {sites} sites)"
@@ -50,3 +58,11 @@ def _of_cluster(alias: str, cluster: Cluster) -> Iterator[str]:
                 f"{where}: when a site is lost nothing is, but writes with acks=all stop until"
                 f" isthmus configs min-isr lower --to {replicas - in_one} --cluster {alias}"
             )
+
+
+def _topics(cluster: Cluster) -> Iterator[tuple[str, int, int]]:
+    """Name, replication factor and min ISR of the declared topics, and of those made by default."""
+    default = int(cluster.settings.get(_MIN_ISR, 1))
+    for name, topic in cluster.topics.items():
+        yield f"topic {name}", topic.replication_factor, int(topic.configs.get(_MIN_ISR, default))
+    yield "topics by default", int(cluster.settings.get("default.replication.factor", 1)), default

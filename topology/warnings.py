@@ -8,8 +8,13 @@ from __future__ import annotations
 from topology.latency import latency_warnings
 from topology.models import Topology
 from topology.quorums import quorum_warnings
-from topology.site_loss import site_loss_warnings
+from topology.site_loss import never_written_warnings, site_loss_warnings
 
 
 def topology_warnings(topology: Topology) -> list[str]:
-    return [*latency_warnings(topology), *site_loss_warnings(topology), *quorum_warnings(topology)]
+    return [
+        *never_written_warnings(topology),
+        *latency_warnings(topology),
+        *site_loss_warnings(topology),
+        *quorum_warnings(topology),
+    ]

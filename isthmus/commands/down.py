@@ -27,7 +27,7 @@ def down(
     from topology.control import request
 
     topology = open_topology(file)
-    run_control(request(open_runtime(topology), "down"))
+    run_control(request(open_runtime(topology), "down"), file)
     if not asyncio.run(_released(topology.data_directory / "supervisor.lock")):
         fail(f"{topology.name} is still stopping after {STOP_TIMEOUT_S:g} s; isthmus status tells what runs")
     say(f"{topology.name} stopped; its data stays in {topology.data_directory}")

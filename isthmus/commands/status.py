@@ -42,7 +42,7 @@ def status(
 
     topology = open_topology(file)
     runtime = open_runtime(topology)
-    rows = run_control(request(runtime, "status"))
+    rows = run_control(request(runtime, "status"), file)
     problems, health = asyncio.run(_look(topology, runtime, rows))
     rows = [{**row, "problem": problems.get(row["name"], "")} for row in rows]
     if as_json:

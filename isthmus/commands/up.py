@@ -24,6 +24,7 @@ def up(file: Annotated[Path, typer.Argument(help="topology YAML", show_default=F
     Example: isthmus up examples/two-datacenters.yaml
     """
     from isthmus.topologies import open_topology
+    from protocol.errors import ProtocolError
     from topology.process import ProcessFailed
     from topology.runtime import DirectoryUnusable
     from topology.supervisor import AlreadyRunning
@@ -35,8 +36,8 @@ def up(file: Annotated[Path, typer.Argument(help="topology YAML", show_default=F
     try:
         asyncio.run(_run(topology, file.resolve()))
     except (AlreadyRunning, DirectoryUnusable) as error:
-        fail(str(error))
-    except ProcessFailed as error:
+        fail(str(error).replace("isthmus down FILE", f"isthmus down {file}"))
+    except (ProcessFailed, ProtocolError) as error:  # the latter: a declared topic was refused
         fail(f"could not start {topology.name}: {error}")
 
 

@@ -60,7 +60,7 @@ def test_partitions_are_counted_and_those_that_wait_for_a_word_are_named(tmp_pat
 
         wait_counts("all well")
         assert row()["problem"] == ""
-        assert "main: 2 partitions of 1 topics: all in sync" in running.command("status", file)
+        assert "main: 2 partitions of 1 topic: all in sync" in running.command("status", file)
         running.control("kill", "main-broker-3")
         wait_counts("two of three", under_replicated=2, at_min_isr=2)
         running.control("kill", "main-broker-2")

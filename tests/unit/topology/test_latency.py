@@ -63,3 +63,8 @@ def test_what_the_loss_of_a_site_means_is_said() -> None:
     assert "writes with acks=all stop until isthmus configs min-isr lower --to 2 --cluster main" in stops
     (loses,) = topology_warnings(two_sites(minimum=2))
     assert "acknowledged while only one site has it" in loses
+
+
+def test_a_topic_that_no_write_with_acks_all_ever_reaches_is_named() -> None:
+    (refused,) = topology_warnings(two_sites(minimum=5))
+    assert "topics by default: min.insync.replicas 5 is above its replication factor 4" in refused

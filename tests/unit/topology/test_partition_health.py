@@ -60,7 +60,7 @@ def test_each_partition_is_in_the_lists_that_name_what_it_lacks() -> None:
         "waiting_for_election": 1,
     }
     whole, waiting = found.sentences("main", "f.yaml")
-    assert whole.startswith("5 partitions of 1 topics: 4 under-replicated; 3 under min.insync.replicas")
+    assert whole.startswith("5 partitions of 1 topic: 4 under-replicated; 3 under min.insync.replicas")
     assert waiting.startswith("t-4: no leader")
     assert "isthmus elect --cluster main -f f.yaml" in waiting
 
