@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -71,11 +72,12 @@ async def _run(
 
 def circles(links: Sequence[LinkSettings]) -> list[str]:
     """What would go round for ever, in words; empty when nothing does."""
-    found = would_circle(
-        [(link.source.alias, link.target.alias, link.naming == "identity") for link in links]
-    )
+    stamped = {(link.source.alias, link.target.alias) for link in links if link.origin_headers}
+    found = would_circle((link.source.alias, link.target.alias, link.naming == "identity") for link in links)
     return [
-        f"{' -> '.join(way)}: the same records would go round for ever, since names do not change on the way;"
-        " use prefix naming (replication.policy.class=DefaultReplicationPolicy) on one of these links"
+        f"{' -> '.join(way)}: the same records would go round for ever, since names do not change there;"
+        " use prefix naming (DefaultReplicationPolicy) on one of these links, or let all of them write where"
+        " a record has been (topology: origin_headers: true, properties: origin.headers.enabled = true)"
         for way in found
+        if not stamped.issuperset(pairwise(way))
     ]

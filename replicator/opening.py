@@ -15,6 +15,7 @@ from protocol.client import EARLIEST, LATEST, ClusterClient, Fetched, Isolation
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.metrics import LinkMetrics
+from replicator.origin import Origin
 from replicator.progress import Entry
 from transfer.endpoint import AbortedTransaction, Chunk
 from transfer.kafka.positions import last_batch
@@ -129,7 +130,14 @@ def _with_gap(entry: Entry, gap: Gap) -> Beginning:
 class Opener:
     """Asks both clusters, then decides with `begin`, then matches the tail."""
 
-    def __init__(self, source: ClusterClient, target: ClusterClient, metrics: LinkMetrics) -> None:
+    def __init__(
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        metrics: LinkMetrics,
+        origin: Origin | None = None,
+    ) -> None:
+        self._origin = origin
         self._source = source
         self._target = target
         self._metrics = metrics
@@ -167,7 +175,7 @@ class Opener:
         position = max(ledger.next_source_offset, ranges.source_first)
         while not matcher.done and position < ranges.source_end:
             chunk = await self._chunk(_tp(ledger.source), position)
-            outs, refusal = plan(chunk)
+            outs, refusal = plan(self._origin.apply(chunk) if self._origin is not None else chunk)
             if not all(matcher.offer(out) for out in outs) or refusal is not None:
                 break
             position = chunk.next_offset

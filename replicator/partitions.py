@@ -20,6 +20,7 @@ from replicator.dead_letters import DeadLetters
 from replicator.discovery import Wanted
 from replicator.metrics import LinkMetrics
 from replicator.opening import Opener
+from replicator.origin import Origin
 from replicator.progress import Entry, ProgressStore
 from transfer.engine import Engine
 from transfer.kafka.sink import KafkaSink
@@ -49,6 +50,7 @@ class Partitions:
         *,
         stop_at_gaps: bool = False,
         dead_letters: DeadLetters | None = None,
+        origin: Origin | None = None,
     ) -> None:
         self._source_client = source_client
         self._target_client = target_client
@@ -59,7 +61,7 @@ class Partitions:
         self._store = store
         self._stop_at_gaps = stop_at_gaps
         self._dead_letters = dead_letters
-        self._opener = Opener(source_client, target_client, metrics)
+        self._opener = Opener(source_client, target_client, metrics, origin)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._wanted: dict[str, Wanted] = {}

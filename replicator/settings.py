@@ -83,6 +83,11 @@ class TakeOver(BaseModel):
     group: str
     """Group of MirrorMaker 2's workers: while it has members, they still copy."""
 
+    @classmethod
+    def of(cls, source: str) -> Self:
+        """As MirrorMaker 2 names them unless it is told otherwise."""
+        return cls(offsets_topic=f"mm2-offsets.{source}.internal", group=f"{source}-mm2")
+
 
 class LinkSettings(BaseModel):
     """One direction of copying, `source->target`."""
@@ -106,6 +111,9 @@ class LinkSettings(BaseModel):
     """Internal topics carry `separator` too; else a dot (KIP-949)."""
     rename: tuple[Rename, ...] = ()
     """Names at the target by pattern, before `naming`: the first that matches the whole name counts."""
+    origin_headers: bool = False
+    """Records carry the ids of the clusters that they went through and never come back to one of them; so
+    links with identical names may form a circle, if all of them do it."""
     start: Literal["earliest", "latest"] = "earliest"
     """Where partitions that exist at the link's first start begin; those born later begin at their start."""
 

@@ -34,6 +34,7 @@ from replicator.link_report import readable_ends
 from replicator.metrics import LinkMetrics
 from replicator.mirrormaker.takeover import take_over
 from replicator.naming import HEARTBEATS
+from replicator.origin import Origin, OriginSink
 from replicator.partitions import Partitions
 from replicator.progress import Entry, Progress, ProgressStore
 from replicator.reach import Reach, set_within
@@ -117,9 +118,10 @@ class Link:
         self._sink = KafkaSink(target, ProduceSettings(request_bytes=flow.produce_request_bytes))
         self._poke = asyncio.Event()
         self._book = Book(metrics, settings.retry_refused_s, self._poke.set)
+        origin = Origin(source.cluster_id or "", target.cluster_id or "") if settings.origin_headers else None
         self._engine = Engine(
             self._source,
-            self._sink,
+            self._sink if origin is None else OriginSink(self._sink, origin),
             self._book,
             max_bytes=flow.max_bytes_in_flight,
             partition_bytes=flow.partition_bytes_in_flight,
@@ -139,6 +141,7 @@ class Link:
             dead_letters=DeadLetters(source, target, settings)
             if settings.on_refused == "dead_letter"
             else None,
+            origin=origin,
         )
         self._topics = TargetTopics(
             source,
@@ -257,7 +260,7 @@ class Link:
     async def _start_and_discover(self) -> None:
         await self._until_done("progress", self._store.load)
         await self._until_done("lease", self._lease.acquire)
-        await self._until_done("progress", self._load)
+        await self._until_done("start", self._load)
         self._state = "running"
         settings = self._settings
         await self._attempt("topics", self._discover)

@@ -178,6 +178,9 @@ class Link(Model):
     """The datacenter of the copying process; the target's by default, as MirrorMaker 2 advises."""
     naming: Literal["prefix", "identity"] = "prefix"
     separator: str = "."
+    origin_headers: bool = False
+    """Records carry where they have been, so that links with identical names may form a circle."""
+    start: Literal["earliest", "latest"] = "earliest"
     topics: tuple[Pattern, ...] = (".*",)
     topics_exclude: tuple[Pattern, ...] = ()
     groups: tuple[Pattern, ...] = (".*",)
@@ -191,6 +194,14 @@ class Link(Model):
     on_gap: Literal["record", "stop"] = "record"
     on_refused: Literal["stop", "dead_letter"] = "stop"
     replication_factor: int = -1
+    refresh_topics_interval_s: Annotated[float, Field(gt=0)] = 1.0
+    emit_checkpoints: bool = True
+    emit_offset_syncs: bool = True
+    emit_heartbeats: bool = True
+    heartbeats_replication: bool = True
+    offset_syncs_topic_location: Literal["source", "target"] = "source"
+    take_over_mirrormaker: bool = False
+    """At its first start the link goes on where a stopped MirrorMaker 2 with these aliases was."""
     metrics_port: Port = 0
     autostart: bool = True
 

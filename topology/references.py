@@ -7,8 +7,10 @@ Yields (path, message); `load` adds the line.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
+from replicator.cycles import would_circle
 from topology.models import LINK, SITE_PAIR
 from topology.problems import suggestion
 from topology.sites import directions
@@ -48,8 +50,7 @@ def _datacenters(document: dict[str, Any]) -> Iterator[Found]:
 
 def _links(document: dict[str, Any]) -> Iterator[Found]:
     clusters = _mapping(document, "clusters")
-    links = _mapping(document, "links")
-    for name, body in _items(document, "links"):
+    for name, _ in _items(document, "links"):
         match = LINK.fullmatch(name)
         if match is None:
             continue
@@ -58,11 +59,24 @@ def _links(document: dict[str, Any]) -> Iterator[Found]:
                 yield ("links", name), f"{end}: {_unknown('cluster', match[end], clusters)}"
         if match["source"] == match["target"]:
             yield ("links", name), "copies a cluster into itself"
-        back = f"{match['target']}->{match['source']}"
-        if body.get("naming") == "identity" and back in links:
+
+
+def _circles(document: dict[str, Any]) -> Iterator[Found]:
+    """Links with identical names that would carry the same records round (every link of a way may stamp)."""
+    identity: dict[tuple[str, str], str] = {}
+    stamped: set[tuple[str, str]] = set()
+    for name, body in _items(document, "links"):
+        match = LINK.fullmatch(name)
+        if match is not None and body.get("naming") == "identity":
+            identity[match["source"], match["target"]] = name
+            if body.get("origin_headers") is True:
+                stamped.add((match["source"], match["target"]))
+    for way in would_circle((source, target, True) for source, target in identity):
+        for step in pairwise(way) if not stamped.issuperset(pairwise(way)) else ():
             yield (
-                ("links", name, "naming"),
-                f"identity naming beside {back} would copy records back to where they came from: use prefix",
+                ("links", identity[step], "naming"),
+                f"identity naming on the way {' -> '.join(way)} would copy records back to where they came"
+                " from: use prefix on one of these links, or origin_headers: true on all of them",
             )
 
 
@@ -194,6 +208,7 @@ def _topic_collisions(document: dict[str, Any]) -> Iterator[Found]:
 _CHECKS: tuple[Callable[[dict[str, Any]], Iterator[Found]], ...] = (
     _datacenters,
     _links,
+    _circles,
     _brokers,
     _sites,
     _ensembles,

@@ -30,6 +30,7 @@ from replicator.settings import (
     TOPICS_EXCLUDE,
     ClusterEnd,
     LinkSettings,
+    TakeOver,
 )
 from topology.models import Topology
 from topology.runtime import Runtime
@@ -51,6 +52,8 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         groups_exclude=(*GROUPS_EXCLUDE, *link.groups_exclude),
         naming=link.naming,
         separator=link.separator,
+        origin_headers=link.origin_headers,
+        start=link.start,
         sync_group_offsets=link.sync_group_offsets,
         sync_topic_acls=link.sync_topic_acls,
         acls_report_only=link.acls_report_only,
@@ -59,6 +62,13 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         on_gap=link.on_gap,
         on_refused=link.on_refused,
         replication_factor=link.replication_factor,
+        refresh_topics_interval_s=link.refresh_topics_interval_s,
+        emit_checkpoints=link.emit_checkpoints,
+        emit_offset_syncs=link.emit_offset_syncs,
+        emit_heartbeats=link.emit_heartbeats,
+        heartbeats_replication=link.heartbeats_replication,
+        offset_syncs_topic_location=link.offset_syncs_topic_location,
+        take_over=TakeOver.of(source) if link.take_over_mirrormaker else None,
     )
 
 

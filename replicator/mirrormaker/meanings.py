@@ -91,6 +91,7 @@ LINK: Final[Mapping[str, Meaning]] = {
     "replication.policy.class": Meaning("naming", _policy),
     "replication.policy.separator": Meaning("separator"),
     "replication.policy.internal.topic.separator.enabled": Meaning("internal_separator", switch),
+    "origin.headers.enabled": Meaning("origin_headers", switch),  # ours alone: `replicator.origin`
     "refresh.topics.enabled": Meaning("refresh_topics", switch),
     "refresh.topics.interval.seconds": Meaning("refresh_topics_interval_s", _seconds),
     "sync.topic.configs.enabled": Meaning("sync_topic_configs", switch),

@@ -13,7 +13,10 @@ import pytest
 
 from protocol.client import ClusterClient
 from protocol.records import Codec
+from protocol.types import TopicPartition
 from replicator.copying import CopyError, CopyRequest, plan_copy
+from replicator.origin import hops
+from replicator.progress import read_ledgers
 from replicator.renaming import Rename
 from tests.cluster.links import Pair, content, create, eventually, fresh, produce, records, some
 from tests.support.broker import BrokerProcess
@@ -226,6 +229,44 @@ async def test_a_properties_file_of_mirrormaker_runs_both_its_links(pair, client
     assert "tasks.max: a link has no tasks" in err
     names = (await west.metadata(None)).topics
     assert not [name for name in names if name.startswith(("A.B.", "B.A."))]  # nothing went round
+
+
+async def test_identical_names_both_ways_never_go_round(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("doors-round")
+    extra = f"""
+        replication.policy.class = org.apache.kafka.connect.mirror.IdentityReplicationPolicy
+        origin.headers.enabled = true
+        topics = {topic}
+        clusters = C, D
+        C.bootstrap.servers = {pair.east}
+        D.bootstrap.servers = {pair.west}
+        C->D.enabled = true
+        D->C.enabled = true
+    """
+    file = properties(tmp_path / "mm2.properties", pair, extra)
+    text = "\n".join(
+        line for line in file.read_text().splitlines() if not line.strip().startswith(("A", "B"))
+    )
+    file.write_text(text)
+    for client, tag in ((east, "born-c"), (west, "born-d")):
+        await create(client, topic)
+        await produce(client, topic, some(20, tag), codec=Codec.LZ4)
+    async with replicating(file):
+
+        async def through():
+            ledgers = [
+                (await read_ledgers(west, "C->D")).get(TopicPartition(topic, 0)),
+                (await read_ledgers(east, "D->C")).get(TopicPartition(topic, 0)),
+            ]
+            return all(ledger is not None and ledger.next_source_offset == 40 for ledger in ledgers)
+
+        await eventually(through, "both links have read everything, their own copies too", BOUND_S)
+        for client, own, other in ((east, "born-c", "born-d"), (west, "born-d", "born-c")):
+            found = [
+                (record.value.decode()[:6], bool(hops(record))) for record in await records(client, topic)
+            ]
+            assert found == [(own, False)] * 20 + [(other, True)] * 20
 
 
 async def test_a_new_topic_of_a_properties_file_is_seen_within_seconds(pair, clients, tmp_path):

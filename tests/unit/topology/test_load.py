@@ -106,6 +106,8 @@ def test_secrets_come_by_reference_and_are_not_shown(monkeypatch: pytest.MonkeyP
 def test_identity_naming_both_ways_would_circle() -> None:
     text = GOOD.replace("{topics: [orders]}", "{naming: identity}") + "  west->east: {naming: identity}\n"
     assert [line for line, _ in problems_of(text)] == [9, 10]
+    parse_topology(text.replace("identity}", "identity, origin_headers: true}"))
+    parse_topology(text.replace("west->east: {naming: identity}", "west->east: {}"))
 
 
 def test_the_example_is_valid() -> None:
