@@ -18,7 +18,7 @@ from tests.support.broker import Cluster
 from tests.support.ensemble import TestEnsemble
 from tests.support.proxy import LossyProxy
 from tests.support.slow import SLOW, slow
-from tests.support.three_brokers import QUICK, consume, create, in_sync, leader
+from tests.support.three_brokers import QUICK, consume, create, in_sync, leader, produce
 from tests.support.waiting import eventually, wait_until
 from tests.support.writer import Writer
 from tests.support.zookeeper import fresh_chroot
@@ -132,6 +132,43 @@ async def test_a_leader_that_slept_beyond_its_session_acknowledges_nothing_when_
             assert old.last < woke
             await eventually(lambda: _in_sync(cluster), lambda found: found == [1, 2, 3])
             assert old.last < woke
+    finally:
+        cluster.close()
+
+
+def session(cluster: Cluster, broker: int) -> int:
+    """Of the broker's registration."""
+    client = KazooClient(cluster.zookeeper)
+    client.start(60)
+    try:
+        return int(client.get(f"/brokers/ids/{broker}")[1].ephemeralOwner)
+    finally:
+        client.stop()
+        client.close()
+
+
+@slow("three servers and a broker start; the order of servers has unit tests")
+def test_a_session_goes_on_with_another_server_when_the_preferred_one_dies(
+    ensemble: TestEnsemble, tmp_path: Path
+) -> None:
+    cluster = Cluster(tmp_path / "brokers", f"{ensemble.connect}/kafka")
+    near = next(number for number, server in ensemble.servers.items() if server.mode == "follower")
+    preferred = {"zookeeper.connect.preferred": ensemble.connect_to(near)}
+    try:
+        broker = cluster.add(1, settings={"zookeeper.session.timeout.ms": "15000", **preferred}).start()
+        create(cluster, "t", (1,))
+        before = session(cluster, 1)
+        assert ensemble.servers_of(before) == [near]
+        ensemble.servers[near].kill()
+        wait_until(lambda: ensemble.servers_of(before) not in ([], [near]), "the session is elsewhere")
+        produce(cluster, "t", [b"goes on"])
+        assert session(cluster, 1) == before
+        assert "session lost" not in broker.output
+        ensemble.servers[near].start()
+        ensemble.wait_serving(near)
+        broker.stop()
+        broker.start()
+        assert ensemble.servers_of(session(cluster, 1)) == [near], "with the next session it is back"
     finally:
         cluster.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from broker.control.embedded_zookeeper import EmbeddedZooKeeper
+from broker.control.embedded_zookeeper import EmbeddedZooKeeper, four_letter_word
 from broker.control.zookeeper_ensemble import WILDCARD, Ensemble, EnsembleServer
 from tests.support.waiting import wait_until
 from topology.network.network import Network
@@ -103,6 +103,14 @@ class TestEnsemble:
 
     def connect_to(self, *numbers: int) -> str:
         return ",".join(f"{HOST}:{self._client[number]}" for number in numbers)
+
+    def servers_of(self, session: int) -> list[int]:
+        """Servers that a client with this session is connected to now."""
+        return [
+            number
+            for number, port in self._client.items()
+            if f"sid=0x{session & (2**64 - 1):x}," in four_letter_word(HOST, port, "cons")
+        ]
 
     def wait_serving(self, *numbers: int) -> None:
         wait_until(
