@@ -22,7 +22,10 @@ from protocol.errors import ProtocolError
 from protocol.records.building import build_batch
 from protocol.records.header import (
     CODEC_MASK,
+    CRC_START,
     HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
     BatchHeader,
     UnsupportedMagicError,
     check_crc,
@@ -36,6 +39,8 @@ from transfer.endpoint import Chunk
 _FRONT: Final = Struct(">qiibI")
 _BODY: Final = Struct(">hiqqqhii")
 _LENGTH_BEFORE_PAYLOAD: Final = 49
+_PLAIN: Final = Struct(">qiibIhiqq14xi")
+_SHORTEST: Final = HEADER_SIZE - LENGTH_OVERHEAD
 _ABORT_MARKER: Final = 0
 
 
@@ -72,10 +77,13 @@ class Refusal(NamedTuple):
 def plan(chunk: Chunk) -> tuple[list[Outgoing], Refusal | None]:
     """The batches of a chunk to send, in order, up to the first that cannot be moved."""
     planned: list[Outgoing] = []
-    offset = chunk.first_offset
+    start = _plain(chunk, planned)
+    offset = planned[-1].next_source_offset if planned else chunk.first_offset
+    if start == len(chunk.batches):
+        return planned, None
     aborted = AbortedFilter(chunk)
     try:
-        for pos, header in iter_headers(chunk.batches):
+        for pos, header in iter_headers(chunk.batches, start):
             offset = max(header.base_offset, chunk.first_offset)
             if header.next_offset <= chunk.first_offset or aborted.skips(pos, header):
                 continue
@@ -89,6 +97,51 @@ def plan(chunk: Chunk) -> tuple[list[Outgoing], Refusal | None]:
     except ProtocolError as error:
         return planned, Refusal(offset, f"damaged batch: {error}")
     return planned, None
+
+
+def _plain(chunk: Chunk, planned: list[Outgoing]) -> int:
+    """Plans what needs no second look, and returns where that ends; the rest is for the careful loop.
+
+    Nearly all batches of nearly all topics: whole, no transaction, no holes, the producer's own times. Two
+    thirds of the time of planning went into calls and objects for cases that were not there.
+    """
+    buf, pos, end = chunk.batches, 0, len(chunk.batches)
+    first = chunk.first_offset
+    while end - pos >= HEADER_SIZE:
+        base, length, leader_epoch, magic, crc, attributes, delta, base_time, max_time, count = (
+            _PLAIN.unpack_from(buf, pos)
+        )
+        behind = pos + LENGTH_OVERHEAD + length
+        if (
+            magic != MAGIC
+            or attributes & ~CODEC_MASK
+            or base < first
+            or count != delta + 1
+            or count <= 0
+            or length < _SHORTEST
+            or behind > end
+        ):
+            break
+        body = buf[pos + CRC_START : behind]
+        if crc32c.crc32c(body) != crc:
+            break
+        planned.append(
+            Outgoing(
+                body[HEADER_SIZE - CRC_START :],
+                attributes,
+                delta,
+                base_time,
+                max_time,
+                count,
+                ((base, count),),
+                base + count,
+                crc,
+                behind - pos,
+                leader_epoch,
+            )
+        )
+        pos = behind
+    return pos
 
 
 def seal(out: Outgoing, producer_id: int, epoch: int, base_sequence: int) -> list[Buffer]:

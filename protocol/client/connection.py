@@ -54,6 +54,7 @@ class Connection:
         self._lost: str | None = None
         self._retire_at = math.inf
         self._writing = asyncio.Lock()
+        self._writers = 0
         self._receiver = FrameReceiver(self._answer, self._end, max_frame)
         self._transport: asyncio.Transport | None = None
 
@@ -175,22 +176,33 @@ class Connection:
     ) -> memoryview:
         correlation_id = next(self._ids) & 0x7FFF_FFFF
         segments = self._encode(request, version, correlation_id, body)
-        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[memoryview] = loop.create_future()
         self._waiting[correlation_id] = answer
+        # One timer of the loop's own: asyncio.timeout costs as much as a small request.
+        overdue = loop.call_later(timeout_s, self._overdue, answer, type(request), timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
+            if not self._written(segments):
                 await self._write(segments)
-                return await answer
-        except TimeoutError:
-            what = f"{self.peer}: no answer to {_name(type(request))} within {timeout_s:g} s"
-            self._receiver.abort(f"an earlier request ({_name(type(request))}) timed out")
-            raise RequestTimeoutError(what) from None
+            return await answer
         except ConnectionLostError as error:
+            if answer.done() and isinstance(late := answer.exception(), RequestTimeoutError):
+                raise late from None
             raise ConnectionLostError(f"{self.peer}: no answer to {_name(type(request))}: {error}") from None
         finally:
+            overdue.cancel()
             # When the caller gave up, the entry stays: the answer may still come and has to be known as ours.
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # looked at, so that nobody warns of it when the caller was cancelled
+
+    def _overdue(
+        self, answer: asyncio.Future[memoryview], request: type[Request[Any]], timeout_s: float
+    ) -> None:
+        if not answer.done():
+            answer.set_exception(
+                RequestTimeoutError(f"{self.peer}: no answer to {_name(request)} within {timeout_s:g} s")
+            )
+        self._receiver.abort(f"an earlier request ({_name(request)}) timed out")
 
     def _encode(
         self,
@@ -201,12 +213,23 @@ class Connection:
     ) -> list[Buffer]:
         return encode_request(request, version, correlation_id, self._client_id, body)
 
+    def _written(self, segments: list[Buffer]) -> bool:
+        """Writes at once where nobody waits to write."""
+        if self._writers or self._receiver.full or self._lost is not None or self._transport is None:
+            return False
+        self._transport.writelines(segments)
+        return True
+
     async def _write(self, segments: list[Buffer]) -> None:
-        async with self._writing:  # who waits for a slow peer is not overtaken by who comes later
-            await self._receiver.writable()
-            if self._lost is not None or self._transport is None:
-                raise ConnectionLostError(self._lost or "never connected")
-            self._transport.writelines(segments)
+        self._writers += 1
+        try:
+            async with self._writing:  # who waits for a slow peer is not overtaken by who comes later
+                await self._receiver.writable()
+                if self._lost is not None or self._transport is None:
+                    raise ConnectionLostError(self._lost or "never connected")
+                self._transport.writelines(segments)
+        finally:
+            self._writers -= 1
 
     def _answer(self, frame: memoryview) -> None:
         try:

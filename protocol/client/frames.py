@@ -89,6 +89,11 @@ class FrameReceiver(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
+    @property
+    def full(self) -> bool:
+        """Whether a writer has to wait (`writable`)."""
+        return not self._writable.is_set()
+
     async def writable(self) -> None:
         """Waits while the peer takes bytes more slowly than we have them."""
         await self._writable.wait()

@@ -36,26 +36,33 @@ class Ticket:
 
     def copied(self, producer: ProducerState | None) -> Copied:
         """The acknowledged batches up to the first that is not."""
-        runs: list[Run] = []
+        runs: list[list[int]] = []
+        last = [-1, -1, 0]
         crcs: list[int] = []
         records = size = 0
         position = epoch = timestamp = -1
         for pending in self.batches:
-            if pending.base_offset is None:
-                break
             target = pending.base_offset
-            for source, length in pending.out.sources:
-                runs.append(Run(source, target, length))
+            if target is None:
+                break
+            out = pending.out
+            for source, length in out.sources:
+                if source - last[0] == last[2] == target - last[1]:
+                    last[2] += length
+                else:
+                    last = [source, target, length]
+                    runs.append(last)
                 target += length
-            crcs.append(pending.out.source_crc)
-            records += pending.out.record_count
-            size += pending.out.source_size
-            position = pending.out.next_source_offset
-            epoch = pending.out.source_epoch
-            timestamp = pending.out.max_timestamp
+            crcs.append(out.source_crc)
+            records += out.record_count
+            size += out.source_size
+            position = out.next_source_offset
+            epoch = out.source_epoch
+            timestamp = out.max_timestamp
         if not self.open:
             position, epoch = self.next_source_offset, self.epoch
-        return Copied(tuple(runs), position, records, size, tuple(crcs), producer, epoch, timestamp)
+        joined = tuple(map(Run._make, runs))
+        return Copied(joined, position, records, size, tuple(crcs), producer, epoch, timestamp)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,15 +123,15 @@ class ProduceLane:
         """The next batch to send, sealed; None while nothing may be sent."""
         if not self._queue or self._failed or len(self._in_flight) >= self._window or now < self.not_before:
             return None
-        if not self.identified:
+        producer = self._producer
+        if producer is _NOBODY:
             return None
         pending = self._queue.popleft()
         if pending.segments is None:
-            pending.sequence = self._next_sequence
-            self._next_sequence = next_sequence(pending.sequence, pending.out.record_count)
-            pending.segments = seal(
-                pending.out, self._producer.producer_id, self._producer.epoch, pending.sequence
-            )
+            out = pending.out
+            pending.sequence = sequence = self._next_sequence
+            self._next_sequence = next_sequence(sequence, out.record_count)
+            pending.segments = seal(out, producer.producer_id, producer.epoch, sequence)
         self._in_flight.append(pending)
         return pending
 
@@ -140,24 +147,26 @@ class ProduceLane:
 
     def acknowledged(self, pending: Pending, base_offset: int) -> None:
         """The broker has the batch at `base_offset`."""
-        self._in_flight.remove(pending)
+        self._landed(pending)
         pending.base_offset = base_offset
         pending.segments = None
-        pending.ticket.open -= 1
+        ticket = pending.ticket
+        ticket.open -= 1
         self._window = MAX_IN_FLIGHT
         self._attempt = 0
-        self._settle(None)
+        if not ticket.open or self._failed or self.error is not None:
+            self._settle(None)
 
     def retry(self, pending: Pending, now: float) -> None:
         """The batch may not have been written: send it again, first, after a back-off."""
-        self._in_flight.remove(pending)
+        self._landed(pending)
         self._failed.append(pending)
         self._settle(now)
 
     def close(self, error: TransferError, pending: Pending | None = None) -> None:
         """Gives up with `error`; writes fail once nothing is in flight any more."""
         if pending is not None:
-            self._in_flight.remove(pending)
+            self._landed(pending)
         if self.error is None:
             self.error = error
         self._settle(None)
@@ -179,6 +188,12 @@ class ProduceLane:
     def follows_trouble(self, pending: Pending) -> bool:
         """Whether a batch before `pending` has failed or has no answer yet."""
         return bool(self._failed) or (pending in self._in_flight and self._in_flight[0] is not pending)
+
+    def _landed(self, pending: Pending) -> None:
+        if self._in_flight[0] is pending:  # nearly always: answers come in order
+            self._in_flight.popleft()
+        else:
+            self._in_flight.remove(pending)
 
     def _settle(self, failed_at: float | None) -> None:
         if self.error is not None:

@@ -18,6 +18,7 @@ from protocol.messages.produce_response import PartitionProduceResponse, Produce
 from protocol.types import TopicPartition
 from transfer.kafka.duty import Broken, on_duty
 from transfer.kafka.lane import Pending, ProduceLane
+from transfer.kafka.produce_body import produce_body
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -115,7 +116,7 @@ class BrokerSender:
 
     async def _exchange(self, connection: Connection, sent: Sent) -> None:
         try:
-            response = await connection.send(self._request(sent))
+            response = await self._ask(connection, sent)
         except ProtocolError as error:
             _log.info("produce: %s", error)
             self._lost(sent)
@@ -124,6 +125,13 @@ class BrokerSender:
             self._answered(lane, pending, answer)
         if sent:  # the broker left some out
             self._lost(sent)
+
+    async def _ask(self, connection: Connection, sent: Sent) -> ProduceResponse:
+        version = connection.version_of(ProduceRequest)
+        batches = [(tp, pending.segments or []) for tp, (_, pending) in sent.items()]
+        body = produce_body(version, self._timeout_ms, batches, self._topic_ids)
+        request = self._request(sent) if body is None else ProduceRequest()
+        return await connection.send(request, version, encoded=lambda _: body)
 
     def _request(self, sent: Sent) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}

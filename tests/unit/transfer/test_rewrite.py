@@ -151,3 +151,36 @@ def test_a_torn_last_batch_waits_for_the_next_chunk():
 @pytest.mark.parametrize(("sequence", "count", "after"), [(0, 5, 5), (2**31 - 1, 1, 0), (2**31 - 2, 5, 3)])
 def test_sequences_wrap(sequence, count, after):
     assert next_sequence(sequence, count) == after
+
+
+_kinds = st.lists(
+    st.sampled_from(
+        ["plain", "lz4", "holes", "append time", "transaction", "commit", "abort", "damaged", "torn"]
+    ),
+    max_size=8,
+)
+
+
+@given(_kinds, st.integers(0, 6))
+def test_batches_that_need_no_second_look_are_planned_as_by_looking_twice(kinds, first):
+    made, offset = [], 0
+    for kind in kinds:
+        if kind in ("commit", "abort"):
+            made.append(marker(offset, 2, commit=kind == "commit"))
+            offset += 1
+            continue
+        options = {
+            "lz4": {"codec": Codec.LZ4},
+            "append time": {"timestamp_type": 1},
+            "transaction": {"transactional": True, "producer_id": 2, "producer_epoch": 0},
+        }.get(kind, {})
+        data = bytearray(batch(offset, offset + (2 if kind == "holes" else 1), **options))
+        if kind == "damaged":
+            data[-1] ^= 1
+        made.append(bytes(data[:-1] if kind == "torn" else data))
+        offset += 3 if kind == "holes" else 2
+    given_chunk = chunk(*made, first=first, aborted=[AbortedTransaction(2, 0)])
+    quick = plan(given_chunk)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transfer.rewrite._plain", lambda chunk, planned: 0)
+        assert plan(given_chunk) == quick

@@ -4,13 +4,16 @@ import asyncio
 
 from protocol.client import Broker, Metadata, PartitionMetadata, TopicMetadata
 from protocol.client.log_calls import ProducerId
+from protocol.codec import decode
 from protocol.errors import ErrorCode
+from protocol.messages.produce_request import ProduceRequest
 from protocol.messages.produce_response import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
 from protocol.records import Record, build_batch, read_header
+from protocol.records.header import HEADER_SIZE
 from protocol.types import TopicPartition
 from transfer.endpoint import Chunk
 from transfer.kafka.sink import KafkaSink
@@ -24,15 +27,21 @@ class Connection:
     def __init__(self, cluster):
         self._cluster = cluster
 
-    async def send(self, request):
+    def version_of(self, request):
+        return 12
+
+    async def send(self, request, version, *, encoded):
+        request = decode(ProduceRequest, version, b"".join(encoded(version)))
         await asyncio.sleep(0)
         topics = []
         for topic in request.topic_data:
             answers = []
             for data in topic.partition_data:
-                header = read_header(data.records[0])
+                header = read_header(data.records)
                 base = len(self._cluster.log)
-                self._cluster.log += [(header.base_sequence, bytes(data.records[1]))] * header.record_count
+                self._cluster.log += [
+                    (header.base_sequence, bytes(data.records[HEADER_SIZE:]))
+                ] * header.record_count
                 answers.append(PartitionProduceResponse(index=data.index, base_offset=base))
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
         return ProduceResponse(responses=topics)
