@@ -16,6 +16,9 @@ class LossyProxy:
         self._cut = False
         self._cut_after: tuple[int, bytes] | None = None
         self._taken = 0
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._awaited: dict[bytes, asyncio.Event] = {}
         self.port = 0
         self.lost = 0
 
@@ -45,6 +48,17 @@ class LossyProxy:
     def cut_at(self, count: int, marker: bytes) -> None:
         """Cuts when the marker passes for the n-th time from now on."""
         self._cut_after, self._taken = (count, marker), 0
+
+    def hold(self) -> None:
+        """What the target says stays here, until `let_go`; what it is told goes on."""
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        self._flowing.set()
+
+    def passing(self, marker: bytes) -> asyncio.Event:
+        """Set once a request with these bytes in it has been passed on."""
+        return self._awaited.setdefault(marker, asyncio.Event())
 
     def mend(self) -> None:
         """The network is back."""
@@ -80,6 +94,8 @@ class LossyProxy:
                 self._passes(data)
                 back.write(data)
                 await back.drain()
+                for marker in [each for each in self._awaited if each in data]:
+                    self._awaited.pop(marker).set()
         except OSError:
             pass
         finally:
@@ -98,6 +114,7 @@ class LossyProxy:
                 if losing.is_set():
                     self.lost += 1
                     break
+                await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()
         except OSError:
