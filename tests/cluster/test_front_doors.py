@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from protocol.client import ClusterClient
-from protocol.records import Codec
+from protocol.client import ClusterClient, Committed
+from protocol.records import Codec, Record
 from protocol.types import TopicPartition
 from replicator.copying import CopyError, CopyRequest, plan_copy
+from replicator.layouts import OffsetSync
 from replicator.origin import hops
 from replicator.progress import read_ledgers
 from replicator.renaming import Rename
-from tests.cluster.links import Pair, content, create, eventually, fresh, produce, records, some
+from replicator.settings import ClusterEnd, LinkSettings, TakeOver
+from tests.cluster.links import Pair, content, create, eventually, fresh, produce, records, running, some
 from tests.support.broker import BrokerProcess
 from tests.support.zookeeper import fresh_chroot
 
@@ -229,6 +231,55 @@ async def test_a_properties_file_of_mirrormaker_runs_both_its_links(pair, client
     assert "tasks.max: a link has no tasks" in err
     names = (await west.metadata(None)).topics
     assert not [name for name in names if name.startswith(("A.B.", "B.A."))]  # nothing went round
+
+
+async def test_what_mirrormaker_left_behind_is_taken_over(pair, clients, tmp_path):
+    """Its topics as it writes them (for the real one see tests/interop): what it copied behind its stored
+    progress is recognised, though its batches are other ones, and a group far back is translated by them."""
+    east, west = clients
+    topic = fresh("doors-taken")
+    there = f"E.{topic}"
+    group = f"{topic}-group"
+    await create(east, topic)
+    await create(west, there)
+    everything = some(500)
+    await produce(east, topic, everything, codec=Codec.ZSTD)
+    await produce(west, there, some(13, "foreign"))
+    for start in range(0, 420, 60):  # 420 of them copied, in batches of its own
+        await produce(west, there, everything[start : start + 60], codec=Codec.LZ4)
+    key = ["MirrorSourceConnector", {"cluster": "E", "partition": 0, "topic": topic}]
+    await create(west, "mm2-offsets.E.internal", 2, cleanup_policy="compact")
+    stored = Record(0, 0, json.dumps(key).encode(), b'{"offset":299}')
+    await produce(west, "mm2-offsets.E.internal", [stored], 1)
+    syncs = [OffsetSync(topic, 0, up, up + 13) for up in (0, 101, 202, 404)]
+    await create(east, "mm2-offset-syncs.F.internal", cleanup_policy="compact")
+    rows = [Record(0, 0, sync.key(), sync.value()) for sync in syncs]
+    await produce(east, "mm2-offset-syncs.F.internal", rows)
+    await east.commit(group, {TopicPartition(topic, 0): Committed(77)})
+    settings = LinkSettings(
+        source=ClusterEnd(alias="E", bootstrap=pair.east),
+        target=ClusterEnd(alias="F", bootstrap=pair.west),
+        topics=(topic,),
+        groups=(group,),
+        take_over=TakeOver.of("E"),
+    )
+    async with running(settings) as link:
+
+        async def complete():
+            return len(await records(west, there)) >= 513
+
+        await eventually(complete, "the link goes on", BOUND_S)
+
+        async def translated():
+            return (await west.committed(group)).get(TopicPartition(there, 0), Committed(-1)).offset == 90
+
+        await eventually(translated, "the group is translated by the syncs", BOUND_S)
+        (text,) = (note for note, _ in link.partition(topic)["notes"])
+        assert "at source offset 420 (it had stored 300); 16 records" in text
+        assert await link.stop() == 0
+    assert await content(east, topic) == (await content(west, there))[13:]
+    ledger = (await read_ledgers(west, "E->F"))[TopicPartition(topic, 0)]
+    assert [tuple(run) for run in ledger.runs] == [(0, 13, 500)]
 
 
 async def test_identical_names_both_ways_never_go_round(pair, clients, tmp_path):
