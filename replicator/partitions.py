@@ -16,16 +16,16 @@ from protocol.errors import ProtocolError
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acknowledgements import open_differences
 from replicator.book import Account, Book, State
-from replicator.dead_letters import DeadLetters
 from replicator.discovery import Wanted
 from replicator.metrics import LinkMetrics
 from replicator.opening import Opener
 from replicator.origin import Origin
 from replicator.progress import Entry, ProgressStore
+from replicator.refused import RefusedBatches
 from transfer.engine import Engine
 from transfer.kafka.sink import KafkaSink
 from transfer.kafka.source import KafkaSource
-from transfer.ledger import Lineage
+from transfer.ledger import Copied, Gap, Lineage
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -49,7 +49,7 @@ class Partitions:
         metrics: LinkMetrics,
         *,
         stop_at_gaps: bool = False,
-        dead_letters: DeadLetters | None = None,
+        refused: RefusedBatches | None = None,
         origin: Origin | None = None,
     ) -> None:
         self._source_client = source_client
@@ -60,7 +60,7 @@ class Partitions:
         self._book = book
         self._store = store
         self._stop_at_gaps = stop_at_gaps
-        self._dead_letters = dead_letters
+        self._refused = refused
         self._opener = Opener(source_client, target_client, metrics, origin)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -107,7 +107,7 @@ class Partitions:
     async def _bring_up(self, account: Account) -> None:
         try:
             await self._let_go(account)
-            await self._put_aside(account)
+            await self._take_apart(account)
             if self._held(account):
                 return
             await asyncio.sleep(max(account.not_before - time.monotonic(), 0))
@@ -131,16 +131,22 @@ class Partitions:
             await stopping
         self._book.settle(account)
 
-    async def _put_aside(self, account: Account) -> None:
-        """A refused batch becomes a gap once its records are in the dead-letter topic."""
+    async def _take_apart(self, account: Account) -> None:
+        """What of a refused batch can be written is written; with dead letters the partition goes on."""
         refused, entry = account.refused, account.entry
-        if self._dead_letters is None or refused is None or entry is None:
+        if self._refused is None or refused is None or entry is None:
             return
-        gap = await self._dead_letters.bury(entry.ledger, refused)
+
+        def book(done: Copied | Gap) -> None:
+            if isinstance(done, Gap):
+                self._book.gap(account, done)
+            else:
+                self._book.copied(account.tp, done)
+
+        settled = await self._refused.settle(entry.ledger, refused, book)
         account.refused = None
-        if gap is not None:
-            self._book.gap(account, gap)
-            entry.epoch = -1
+        entry.epoch = -1
+        if settled:
             account.not_before = 0.0
 
     def _held(self, account: Account) -> bool:

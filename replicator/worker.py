@@ -38,6 +38,7 @@ from replicator.origin import Origin, OriginSink
 from replicator.partitions import Partitions
 from replicator.progress import Entry, Progress, ProgressStore
 from replicator.reach import Reach, set_within
+from replicator.refused import RefusedBatches
 from replicator.settings import LinkSettings
 from replicator.target_topics import TargetTopics
 from transfer.engine import Engine
@@ -138,9 +139,12 @@ class Link:
             self._store,
             metrics,
             stop_at_gaps=settings.on_gap == "stop",
-            dead_letters=DeadLetters(source, target, settings)
-            if settings.on_refused == "dead_letter"
-            else None,
+            refused=RefusedBatches(
+                source,
+                target,
+                DeadLetters(target, settings) if settings.on_refused == "dead_letter" else None,
+                None if origin is None else origin.stamped,
+            ),
             origin=origin,
         )
         self._topics = TargetTopics(

@@ -37,13 +37,12 @@ def check(
     """
     all_links = open_link_file(file, None, []).links
     wanted = open_link_file(file, None, [link] if link is not None else []).links
-    ends = [(one.source.alias, one.target.alias, one.naming == "identity") for one in all_links.values()]
     found: dict[str, list[Finding]] = {}
     reached = True
     for name, settings in wanted.items():
         if not as_json:
             note(f"{name}: asking both clusters")
-        found[name], answered = asyncio.run(_check(settings, ends))
+        found[name], answered = asyncio.run(_check(settings, list(all_links.values())))
         reached = reached and answered
     errors = _show(found, strict, as_json)
     if not reached:
@@ -71,7 +70,7 @@ def _show(found: dict[str, list[Finding]], strict: bool, as_json: bool) -> bool:
     return any(finding.level in bad for findings in found.values() for finding in findings)
 
 
-async def _check(settings: LinkSettings, links: list[tuple[str, str, bool]]) -> tuple[list[Finding], bool]:
+async def _check(settings: LinkSettings, links: list[LinkSettings]) -> tuple[list[Finding], bool]:
     """Findings, and whether both clusters answered."""
     from contextlib import AsyncExitStack
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.types import ZERO_UUID
-from replicator.cycles import would_circle
+from replicator.dedicated import circles as ways_round
 from replicator.drift import found_now
 from replicator.filters import NameFilter
 from replicator.preflight.asking import ask_creation, ask_side, ask_times
@@ -26,12 +26,9 @@ from replicator.settings import LinkSettings
 _PROGRESS = re.compile(r"isthmus-link\.(?P<source>.+)-to-(?P<target>.+)\.internal")
 _RULES = (selection, rights, names, circles, sizes, times, replicas, room)
 
-LinkEnds = tuple[str, str, bool]
-"""Source, target, and whether names stay as they are."""
-
 
 async def check_link(
-    source: ClusterClient, target: ClusterClient, settings: LinkSettings, links: Sequence[LinkEnds] = ()
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, links: Sequence[LinkSettings] = ()
 ) -> list[Finding]:
     """All findings. `links` are all links that run together, for circles. Raises ProtocolError when a
     cluster stops answering meanwhile."""
@@ -41,7 +38,7 @@ async def check_link(
         to_do = "correct the bootstrap address of one of them"
         return [Finding(Level.ERROR, "clusters", settings.name, what, to_do)]
     await _gather(source, target, facts)
-    facts.circles = would_circle(links)
+    facts.circles = ways_round(links)
     return [*_clusters(facts), *_creation(facts), *(one for rule in _RULES for one in rule(facts))]
 
 

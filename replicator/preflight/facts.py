@@ -81,7 +81,8 @@ class Facts:
     too_old: dict[str, int] = field(default_factory=dict)
     """Source partitions with records that the target's time limit refuses: `topic-n` to how far (ms)."""
     too_new: dict[str, int] = field(default_factory=dict)
-    circles: list[tuple[str, ...]] = field(default_factory=list)
+    circles: list[str] = field(default_factory=list)
+    """Ways on which records would go round, and what to do, in words."""
 
     @property
     def mirrors(self) -> dict[str, str]:

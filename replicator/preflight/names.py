@@ -67,15 +67,10 @@ def _taken(facts: Facts) -> Iterator[Finding]:
 
 
 def circles(facts: Facts) -> Iterator[Finding]:
-    """Of links with identical names."""
+    """Of links with identical names whose records do not carry where they have been."""
     for circle in facts.circles:
-        yield Finding(
-            Level.ERROR,
-            "cycles",
-            facts.settings.name,
-            f"with identical names these links would copy records in a circle: {' -> '.join(circle)}",
-            "give one of them naming: prefix, or patterns that share no topic",
-        )
+        what, _, to_do = circle.partition("; ")
+        yield Finding(Level.ERROR, "cycles", facts.settings.name, what, to_do)
 
 
 def selection(facts: Facts) -> Iterator[Finding]:

@@ -164,7 +164,7 @@ async def test_a_partition_that_stops_at_a_gap_goes_on_once_it_is_acknowledged(p
     ]
 
 
-async def test_a_refused_batch_goes_to_the_dead_letters_and_its_partition_on(pair, clients, isthmus_links):
+async def test_a_refused_record_goes_to_the_dead_letters_and_its_partition_on(pair, clients, isthmus_links):
     east, west = clients
     topic = fresh("buried")
     await create(east, topic)
@@ -172,31 +172,51 @@ async def test_a_refused_batch_goes_to_the_dead_letters_and_its_partition_on(pai
     target = f"{link.source.alias}.{topic}"
     await create(west, target, max_message_bytes="2000")
     await produce(east, topic, some(5, "small"))
-    await produce(
-        east, topic, [Record(0, T0, b"k", bytes(5000), [("h", None)]), Record(0, T0, None, b"beside")]
-    )
+    large = Record(0, T0, b"k", bytes(5000), [("h", None)])
+    await produce(east, topic, [*some(3, "before"), large, *some(3, "after")])
     await produce(east, topic, some(5, "behind"))
     async with running(link) as first:
-        await copied_to(west, link, topic, 12)
+        await copied_to(west, link, topic, 17)
         assert await first.stop() == 3  # it is on record
-    values = [value for _, _, value, _ in await content(west, target)]
-    assert values == [b"small-%d" % i for i in range(5)] + [b"behind-%d" % i for i in range(5)]
-    large, beside = await records(west, link.dead_letter_topic)
-    assert (large.key, large.value, large.headers[0]) == (b"k", bytes(5000), ("h", None))
-    assert (beside.key, beside.value) == (None, b"beside")
-    place = dict(beside.headers)
+    here, there = await content(east, topic), await content(west, target)
+    assert there == here[:8] + here[9:]
+    (buried,) = await records(west, link.dead_letter_topic)
+    assert (buried.key, buried.value, buried.headers[0]) == (b"k", bytes(5000), ("h", None))
+    place = dict(buried.headers)
     assert place["isthmus.source.topic"] == topic.encode()
     assert place["isthmus.source.partition"] == b"0"
-    assert place["isthmus.source.offset"] == b"6"
+    assert place["isthmus.source.offset"] == b"8"
     assert place["isthmus.source.timestamp"] == b"%d" % T0
     assert place["isthmus.target.topic"] == target.encode()
     assert place["isthmus.link"] == link.name.encode()
-    assert b"MESSAGE_TOO_LARGE" in place["isthmus.error"]
+    assert b"message" in place["isthmus.error"]
     code, status = await isthmus_links(link, "status")
     (row,) = [row for row in status["partitions"] if row["topic"] == topic]
     assert code == 3
-    assert [(start, end) for start, end, _ in row["gaps"]] == [(5, 7)]
+    assert [(start, end) for start, end, _ in row["gaps"]] == [(8, 9)]
     assert link.dead_letter_topic in row["gaps"][0][2]
+    await east.commit(topic, {TopicPartition(topic, 0): Committed(12)})
+    async with running(link):  # offsets are exact across it
+
+        async def exact():
+            return (await west.committed(topic)).get(TopicPartition(target, 0), Committed(-1)).offset == 11
+
+        await eventually(exact, "the group's offset", 60)
+
+
+async def test_a_batch_too_large_for_the_target_is_taken_apart(pair, clients):
+    east, west = clients
+    topic = fresh("apart")
+    await create(east, topic)
+    link = pair.link(topic, sync_topic_configs=False, retry_refused_s=3600)
+    target = f"{link.source.alias}.{topic}"
+    await create(west, target, max_message_bytes="2000")
+    await produce(east, topic, [Record(0, T0 + i, b"%d" % i, b"%100d" % i) for i in range(100)])
+    await produce(east, topic, some(5, "behind"))
+    async with running(link) as first:
+        await copied_to(west, link, topic, 105)
+        assert await first.stop() == 0
+    assert await content(west, target) == await content(east, topic)
 
 
 async def test_the_drift_report_says_whose_a_setting_is(pair, clients, isthmus_links):

@@ -165,6 +165,6 @@ def test_patterns_that_find_nothing_and_circles():
     assert said(selection, facts()) == []
     assert [level for level, _ in said(selection, facts(sync_group_offsets=False))] == [WARNING]
     given = facts()
-    given.circles = [("east", "west", "east")]
+    given.circles = ["east -> west -> east: round for ever; use prefix naming"]
     assert [level for level, _ in said(circles, given)] == [ERROR]
     given.found = Found()

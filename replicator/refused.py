@@ -1,0 +1,141 @@
+"""A batch that the target refuses because of its records: taken apart, so that only these stay behind.
+
+Owns which refusals are about records (their size, their time) and halving the batch until each part is
+written or is one record that the target does not take. That one becomes a dead letter and a gap, or, without
+dead letters, the partition stops before it. A refusal for any other reason (no right to write, a damaged
+batch) is left alone. Order holds, because nothing else of the partition is on its way meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from protocol.client import ClusterClient
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.records import Record, build_batch
+from protocol.records.header import iter_headers
+from protocol.records.reading import read_records
+from protocol.types import TopicPartition
+from replicator.dead_letters import DeadLetters
+from transfer.endpoint import RefusedError
+from transfer.ledger import Copied, Gap, PartitionLedger
+from transfer.offset_map import Run
+
+_log = logging.getLogger("isthmus.replicator")
+
+_ABOUT_RECORDS = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_RECORD,
+    }
+)
+
+Book = Callable[[Copied | Gap], None]
+Stamp = Callable[[Record], Record | None]
+"""What the link does to each record; None: it is not copied."""
+
+
+class RefusedBatches:
+    """Settles refused batches of one link; `dead_letters` None: stop before a record that is refused."""
+
+    def __init__(
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        dead_letters: DeadLetters | None,
+        stamp: Stamp | None = None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._dead_letters = dead_letters
+        self._stamp = stamp
+
+    async def settle(self, ledger: PartitionLedger, refused: RefusedError, book: Book) -> bool:
+        """Whether copying can go on behind the batch. What was done is handed to `book` at once, in order.
+        Raises ProtocolError when a cluster could not be asked; calling again goes on where this ended."""
+        if ErrorCode.of(refused.code) not in _ABOUT_RECORDS:
+            return False
+        source = TopicPartition(ledger.source.topic, ledger.source.partition)
+        records, end, codec = await self._batch(source, max(ledger.next_source_offset, refused.offset))
+        writer = _Writer(self._target, TopicPartition(ledger.target.topic, ledger.target.partition), codec)
+        if self._stamp is not None:
+            records = [stamped for one in records if (stamped := self._stamp(one)) is not None]
+        if not records:
+            book(Copied((), end, 0, 0, ()))
+        todo = _halves(records) if len(records) > 1 else [records] * len(records)
+        while todo:
+            part = todo.pop(0)
+            behind = todo[0][0].offset if todo else end
+            error = KafkaError(ErrorCode.of(refused.code), refused.reason)
+            if len(records) > 1:
+                done = await writer.write(part, behind)
+                if isinstance(done, Copied):
+                    book(done)
+                    continue
+                error = done
+            if len(part) > 1:
+                todo = [*_halves(part), *todo]
+            elif self._dead_letters is None:
+                return False
+            else:
+                await self._dead_letters.bury(part[0], ledger, error.message)
+                reason = f"refused by the target ({error.code.name}), in {self._dead_letters.topic}"
+                book(Gap(ledger.next_source_offset, behind, reason, time.time_ns() // 1_000_000))
+        return True
+
+    async def _batch(self, source: TopicPartition, offset: int) -> tuple[list[Record], int, int]:
+        """The records from `offset` on of the batch that holds it, the offset behind it, its codec."""
+        fetched = await self._source.fetch(source, offset)
+        for position, header in iter_headers(fetched.records):
+            if header.next_offset > offset:
+                found = read_records(fetched.records, position, header)
+                wanted = [record for record in found if record.offset >= offset]
+                return wanted, header.next_offset, header.codec
+        raise ProtocolError(f"{source}: the refused batch at offset {offset} cannot be read again")
+
+
+class _Writer:
+    """Writes parts with a producer of its own, so that one whose answer is lost is not written twice."""
+
+    def __init__(self, target: ClusterClient, tp: TopicPartition, codec: int) -> None:
+        self._target = target
+        self._tp = tp
+        self._codec = codec
+        self._producer: tuple[int, int] | None = None
+        self._sequence = 0
+
+    async def write(self, part: list[Record], behind: int) -> Copied | KafkaError:
+        """Where it stands then, or why the target does not take it."""
+        if self._producer is None:
+            self._producer = await self._target.init_producer_id()
+        number, epoch = self._producer
+        batch = build_batch(
+            part, codec=self._codec, producer_id=number, producer_epoch=epoch, base_sequence=self._sequence
+        )
+        try:
+            base = await self._target.produce(self._tp, batch)
+        except KafkaError as error:
+            if error.code not in _ABOUT_RECORDS:
+                raise
+            return error
+        self._sequence += len(part)
+        latest = max(record.timestamp for record in part)
+        return Copied(tuple(_runs(part, base)), behind, len(part), len(batch), (), None, -1, latest)
+
+
+def _runs(part: list[Record], base: int) -> Iterator[Run]:
+    """Stretches of neighbouring source offsets."""
+    first = 0
+    for index in range(1, len(part) + 1):
+        if index == len(part) or part[index].offset != part[index - 1].offset + 1:
+            yield Run(part[first].offset, base + first, index - first)
+            first = index
+
+
+def _halves(records: list[Record]) -> list[list[Record]]:
+    middle = len(records) // 2
+    return [records[:middle], records[middle:]]

@@ -1,0 +1,145 @@
+"""Refused batches: what the target takes of them is written in order, the rest is put aside or stops."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import Record, build_batch, decode_batches
+from protocol.records.header import read_header
+from protocol.types import TopicPartition
+from replicator.refused import RefusedBatches
+from transfer.endpoint import RefusedError
+from transfer.ledger import Copied, Gap, Lineage, PartitionLedger
+from transfer.offset_map import OffsetMap
+
+TP = TopicPartition("orders", 0)
+BEFORE = 7
+"""Records at the target before the batch."""
+
+
+class Source:
+    def __init__(self, records):
+        self.batch = build_batch(records, preserve_offsets=True, last_offset=records[-1].offset + 2)
+
+    async def fetch(self, tp, offset):
+        return SimpleNamespace(records=memoryview(self.batch))
+
+
+class Target:
+    """Takes no batch longer than `limit`; loses the answer of the write number `lost`."""
+
+    def __init__(self, limit, lost=-1):
+        self.limit, self.lost = limit, lost
+        self.log, self.sequences, self.asked = [], [], 0
+
+    async def init_producer_id(self):
+        return 40, 0
+
+    async def produce(self, tp, batch):
+        if len(batch) > self.limit:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large")
+        self.asked += 1
+        if self.asked == self.lost:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not now")
+        base = BEFORE + len(self.log)
+        self.sequences.append(read_header(batch).base_sequence)
+        self.log += [record.value for record in decode_batches(batch)]
+        return base
+
+
+class Letters:
+    topic = "dead"
+
+    def __init__(self):
+        self.records = []
+
+    async def bury(self, record, ledger, why):
+        self.records.append(record.value)
+
+
+def ledger():
+    source, target = Lineage("c1", "t1", *TP), Lineage("c2", "t2", "east.orders", 0)
+    return PartitionLedger(source, target, OffsetMap(100, BEFORE))
+
+
+async def settle(records, target, letters, made, code=ErrorCode.MESSAGE_TOO_LARGE):
+    def book(done):
+        assert isinstance(done, Gap | Copied)
+        (made.add_gap if isinstance(done, Gap) else made.add)(done)
+
+    refused = RefusedError(TP, records[0].offset, "too large", int(code))
+    return await RefusedBatches(Source(records), target, letters).settle(made, refused, book)
+
+
+@st.composite
+def batches(draw):
+    sizes = draw(st.lists(st.sampled_from([1, 50, 400]), min_size=1, max_size=12))
+    holes = draw(st.lists(st.integers(1, 2), min_size=len(sizes), max_size=len(sizes)))
+    offset, records = 100, []
+    for number, (size, step) in enumerate(zip(sizes, holes, strict=True)):
+        records.append(Record(offset, 1, None, b"%d:" % number + bytes(size)))
+        offset += step
+    return records
+
+
+@given(batches(), st.sampled_from([150, 300, 700]))
+async def test_what_fits_is_written_in_order_and_the_rest_is_put_aside(records, limit):
+    target, letters, made = Target(limit), Letters(), ledger()
+    assert await settle(records, target, letters, made)
+    alone = len(records) == 1
+    fits = [r.value for r in records if not alone and len(build_batch([r])) <= limit]
+    assert target.log == fits
+    assert letters.records == [r.value for r in records if r.value not in fits]
+    assert made.next_source_offset == records[-1].offset + 3  # behind the batch, as its header says
+    for place, value in enumerate(fits):
+        offset = next(r.offset for r in records if r.value == value)
+        assert made.runs.to_target(offset).offset == BEFORE + place
+    missing = {r.offset for r in records if r.value not in fits}
+    assert all(any(gap.start <= offset < gap.end for gap in made.gaps) for offset in missing)
+    assert target.sequences == sorted(target.sequences)
+
+
+async def test_without_dead_letters_it_stops_before_the_refused_record():
+    records = [Record(100 + n, 1, None, bytes(400 if n == 3 else 1)) for n in range(6)]
+    target, made = Target(300), ledger()
+    assert not await settle(records, target, None, made)
+    assert len(target.log) == 3
+    assert made.next_source_offset == 103
+    assert made.gaps == []
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NONE])
+async def test_other_refusals_are_left_alone(code):
+    records = [Record(100, 1, None, b"x"), Record(101, 1, None, b"y")]
+    target, letters = Target(10_000), Letters()
+    assert not await settle(records, target, letters, ledger(), code)
+    assert (target.log, letters.records) == ([], [])
+
+
+async def test_records_that_the_link_marks_or_leaves_out_are_so_here_too():
+    records = [Record(100 + n, 1, None, b"%d" % n) for n in range(4)]
+    target, made = Target(10_000), ledger()
+
+    def stamp(record):
+        return None if record.offset == 102 else replace(record, value=b"seen " + record.value)
+
+    refused = RefusedError(TP, 100, "too large", int(ErrorCode.MESSAGE_TOO_LARGE))
+    assert await RefusedBatches(Source(records), target, None, stamp).settle(made, refused, made.add)
+    assert target.log == [b"seen 0", b"seen 1", b"seen 3"]
+    assert await RefusedBatches(Source(records), target, None, lambda _: None).settle(
+        ledger(), refused, lambda done: None
+    )
+    assert made.next_source_offset == 106
+
+
+async def test_trouble_half_way_loses_and_repeats_nothing():
+    records = [Record(100 + n, 1, None, b"%d" % n) for n in range(8)]
+    target, letters, made = Target(100, lost=2), Letters(), ledger()
+    with pytest.raises(KafkaError):
+        await settle(records, target, letters, made)
+    assert await settle(records, target, letters, made)
+    assert target.log == [r.value for r in records]
