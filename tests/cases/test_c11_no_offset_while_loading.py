@@ -1,4 +1,4 @@
-"""C11, the part of one broker: a coordinator that comes back never says "no offset" where there is one.
+"""C11: a coordinator that comes back, or takes over, never says "no offset" where there is one.
 
 50,000 commits of 200 groups lie in one offsets partition; the broker is killed, or stopped, and asked without
 a pause from that instant until it has answered well for a while.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from protocol.client.cluster import ClusterClient
 from protocol.client.connection import Connection
 from protocol.client.errors import ClientError
 from protocol.errors import ErrorCode
@@ -21,6 +22,9 @@ from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from protocol.messages.list_groups_request import ListGroupsRequest
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.group_client import GroupClient
+from tests.support.slow import slow
+from tests.support.three_brokers import StartThree, in_sync
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -123,3 +127,45 @@ async def test_c11(cluster: Callable[[int], Cluster]) -> None:
         await asking
         assert questions.seen.get(E.NONE, 0) > 100
         assert set(questions.seen) <= {E.NONE, *MAY_WAIT}
+
+
+async def ask_until_one_is_steady(asked: Iterable[tuple[BrokerProcess, Questions]]) -> None:
+    """All of them are asked; the coordinator is the one that comes to answer well."""
+    tasks = [asyncio.create_task(ask_until_steady(broker, questions)) for broker, questions in asked]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@slow("three brokers and 50,000 commits")
+@pytest.mark.timeout(400)
+async def test_c11_another_broker_takes_over(start_three: StartThree) -> None:
+    settings = {"offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "3"}
+    brokers = start_three(settings)  # not in a thread: brokers end with the thread that started them
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    await asyncio.to_thread(admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result, 30)
+
+    async def coordinator() -> int:
+        async with ClusterClient(brokers.bootstrap) as client:
+            return await client.coordinator(GROUPS[0])
+
+    whole = lambda: in_sync(brokers, "__consumer_offsets") == [1, 2, 3]  # noqa: E731
+    first = await coordinator()
+    await asyncio.to_thread(wait_until, whole, "the offsets topic in sync")
+    await commit_history(brokers.brokers[first])
+    for end in ("kill", "stop"):
+        gone = brokers.brokers[await coordinator()]
+        asked = [(each, Questions()) for each in brokers.brokers.values() if each is not gone]
+        asking = asyncio.create_task(ask_until_one_is_steady(asked))
+        await asyncio.to_thread(getattr(gone, end))
+        await asking
+        heard = [questions.seen for _, questions in asked]
+        assert max(seen.get(E.NONE, 0) for seen in heard) > 100
+        assert all(set(seen) <= {E.NONE, *MAY_WAIT} for seen in heard)
+        gone.start()  # not in a thread: the broker ends with the thread that started it
+        await asyncio.to_thread(wait_until, whole, "the offsets topic in sync")
