@@ -44,6 +44,8 @@ class Known:
     """What MirrorMaker 2 left behind: the next source offset and the offset syncs of each partition."""
 
     positions: dict[TopicPartition, int] = field(default_factory=dict)
+    forgotten: set[TopicPartition] = field(default_factory=set)
+    """Somebody took back their progress, to have them copied again."""
     pairs: dict[TopicPartition, list[Pair]] = field(default_factory=dict)
 
 
@@ -64,11 +66,12 @@ async def take_over(
     await _must_be_idle(target, told)
     known = await read_known(source, target, settings, len(there.partitions))
     entries: list[Entry] = []
-    for tp, position in sorted(known.positions.items()):
+    for tp in sorted((known.positions.keys() | known.pairs.keys()) - known.forgotten):
         topic = wanted.get(tp.topic)
         if topic is not None and topic.target is not None and tp.partition in topic.target.partitions:
-            reader = _Taker(source, target, tp, topic)
-            entries.append(await reader.entry(position, known.pairs.get(tp, [])))
+            taker = _Taker(source, target, tp, topic)
+            entry = await taker.entry(known.positions.get(tp), known.pairs.get(tp, []))
+            entries += [entry] if entry is not None else []
     _log.info("%s: %d partitions are taken over from MirrorMaker 2", settings.name, len(entries))
     return entries
 
@@ -112,8 +115,10 @@ def _take_position(known: Known, connector: str, alias: str, row: Copy) -> None:
         value = json.loads(row.value) if row.value is not None else None
         if value is None:
             known.positions.pop(tp, None)
+            known.forgotten.add(tp)
         else:
             known.positions[tp] = int(value["offset"]) + 1
+            known.forgotten.discard(tp)
     except (KeyError, TypeError, ValueError) as error:
         _log.warning("a row of MirrorMaker 2's progress cannot be read: %r (%r)", row.key, error)
 
@@ -147,21 +152,24 @@ class _Taker:
             Lineage(target.cluster_id or "", ids[1], *self._to),
         )
 
-    async def entry(self, position: int, pairs: list[Pair]) -> Entry:
-        """`position`: what MirrorMaker 2 stored, the least that counts as copied."""
+    async def entry(self, position: int | None, pairs: list[Pair]) -> Entry | None:
+        """`position`: what MirrorMaker 2 stored, the least that counts as copied; None: it had no time to.
+        None when neither that nor an offset sync that holds is there."""
         end = (await self._target.list_offsets({self._to: LATEST}))[self._to].offset
         last = (await self._source.list_offsets({self._tp: LATEST}))[self._tp].offset
         pairs = [pair for pair in pairs if pair.downstream < end and pair.upstream < last]
         runs, matched = await self._runs(pairs, end)
         text = f"{matched} records from its last offset sync on were recognised at the target"
-        if runs.source_end < position or not matched:
+        if position is None and not matched:
+            return None
+        if position is not None and (runs.source_end < position or not matched):
             runs = await self._estimated(position, end)
             text = (
                 "no offset sync could be verified, so positions before that are estimates on the early side"
             )
         text = (
             f"taken over from MirrorMaker 2 at source offset {runs.source_end}"
-            f" (it had stored {position}); {text}"
+            f" (it had stored {'nothing' if position is None else position}); {text}"
         )
         note = Note(text, time.time_ns() // 1_000_000)
         ledger = PartitionLedger(*self._lineages, runs=runs, notes=[note], records=runs.records)

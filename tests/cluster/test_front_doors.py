@@ -240,8 +240,13 @@ async def test_what_mirrormaker_left_behind_is_taken_over(pair, clients, tmp_pat
     topic = fresh("doors-taken")
     there = f"E.{topic}"
     group = f"{topic}-group"
-    await create(east, topic)
-    await create(west, there)
+    await create(east, topic, 2)
+    await create(west, there, 2)
+    for client, name in (
+        (east, topic),
+        (west, there),
+    ):  # MirrorMaker 2 was killed before it stored any progress
+        await produce(client, name, some(30, time_ms=1_700_000_000_000), 1)
     everything = some(500)
     await produce(east, topic, everything, codec=Codec.ZSTD)
     await produce(west, there, some(13, "foreign"))
@@ -253,6 +258,7 @@ async def test_what_mirrormaker_left_behind_is_taken_over(pair, clients, tmp_pat
     await produce(west, "mm2-offsets.E.internal", [stored], 1)
     syncs = [OffsetSync(topic, 0, up, up + 13) for up in (0, 101, 202, 404)]
     await create(east, "mm2-offset-syncs.F.internal", cleanup_policy="compact")
+    syncs.append(OffsetSync(topic, 1, 0, 0))
     rows = [Record(0, 0, sync.key(), sync.value()) for sync in syncs]
     await produce(east, "mm2-offset-syncs.F.internal", rows)
     await east.commit(group, {TopicPartition(topic, 0): Committed(77)})
@@ -280,6 +286,7 @@ async def test_what_mirrormaker_left_behind_is_taken_over(pair, clients, tmp_pat
     assert await content(east, topic) == (await content(west, there))[13:]
     ledger = (await read_ledgers(west, "E->F"))[TopicPartition(topic, 0)]
     assert [tuple(run) for run in ledger.runs] == [(0, 13, 500)]
+    assert await content(east, topic, 1) == await content(west, there, 1)
 
 
 async def test_identical_names_both_ways_never_go_round(pair, clients, tmp_path):
