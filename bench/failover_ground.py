@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
@@ -63,6 +64,12 @@ class Node:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    def cpu_s(self) -> float:
+        """Seconds of a processor that it has used."""
+        assert self.process is not None
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
     def start(self) -> None:
         with self._log.open("ab") as log:
             at = log.tell()
@@ -107,16 +114,18 @@ class Load:
         self._process.stdout.readline()
 
     def begin(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("begin\n")
-        self._process.stdin.flush()
+        """A new window, once all that was sent before is acknowledged."""
+        self._ask("begin")
 
     def report(self) -> Figures:
+        return json.loads(self._ask("report"))  # type: ignore[no-any-return]
+
+    def _ask(self, command: str) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("report\n")
+        self._process.stdin.write(f"{command}\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())  # type: ignore[no-any-return]
+        return self._process.stdout.readline()
 
     def end(self) -> None:
         self._process.kill()

@@ -2,9 +2,9 @@
 
     python bench/failover_load.py BOOTSTRAP TOPIC:PARTITION,… [--every-ms 5]
 
-Reads commands from its input: `begin` starts a window, `report` ends it and prints one JSON object. In it
-`gap_ms` is the longest time without an acknowledgement in any one partition (from the first record that
-should have had one), `slowest_ms` the longest that a record waited for its acknowledgement, `all_gap_ms`
+Reads commands from its input: `begin` starts a window once all is acknowledged, `report` ends it and prints
+one JSON object. In it `gap_ms` is the longest time without an acknowledgement in any one partition, up to the
+end of the window, `slowest_ms` the longest that a record waited for its acknowledgement, `all_gap_ms`
 the longest time without an acknowledgement in all of them. librdkafka's defaults otherwise.
 """
 
@@ -17,6 +17,7 @@ import sys
 import time
 from collections import defaultdict
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -42,10 +43,11 @@ class Window:
 
     def report(self) -> dict[str, Any]:
         every = sorted(time for times in self.acknowledged.values() for time in times)
-        gaps = [longest(self.began, times) for times in self.acknowledged.values()]
+        now = time.monotonic()
+        gaps = [longest([self.began, *times, now]) for times in self.acknowledged.values()]
         return {
             "gap_ms": 1000 * max(gaps, default=0.0),
-            "all_gap_ms": 1000 * longest(self.began, every),
+            "all_gap_ms": 1000 * longest([self.began, *every, now]),
             "slowest_ms": 1000 * self.slowest,
             "sent": self.sent,
             "acknowledged": len(every),
@@ -53,8 +55,8 @@ class Window:
         }
 
 
-def longest(began: float, times: list[float]) -> float:
-    return max((after - before for before, after in zip([began, *times], times, strict=False)), default=0.0)
+def longest(times: list[float]) -> float:
+    return max(after - before for before, after in pairwise(times))
 
 
 def main() -> None:
@@ -95,6 +97,7 @@ def main() -> None:
             if command == "begin":
                 producer.flush(60)
                 window, due = Window(), time.monotonic()
+                print("begun", flush=True)
             elif command == "report":
                 producer.flush(60)
                 print(json.dumps(window.report()), flush=True)
