@@ -69,6 +69,7 @@ class Controller:
         security: ClientSecurity = PLAINTEXT,
         rebalancing: Callable[[], Rebalancing | None] = lambda: None,
         guarded: Callable[[], bool] = lambda: True,
+        channels: Channels | None = None,
     ) -> None:
         self.core: ControllerCore | None = None
         self.failure = ""
@@ -79,7 +80,7 @@ class Controller:
         self._listener = listener
         self._unclean = unclean
         self._guarded = guarded
-        self._channels = Channels(listener, socket_timeout_s, security)
+        self._channels = channels or Channels(listener, socket_timeout_s, security)
         self._rebalancing = rebalancing
         self._reign: Reign | None = None
         self._flags: set[str] = set()
