@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker.control.controller_core import ControllerCore, IsrProposal, StateWrite
+from broker.control.controller import Controller
+from broker.control.isr_proposals import Proposals, Verdicts
 from broker.control.nodes import PartitionState
+from broker.control.orders import StoredState
 from broker.log import Log, LogConfig
 from broker.replication import Partition, ReplicaManager, followed_copy, truncation
 from broker.replication.in_sync import InSyncReplicas
@@ -21,7 +23,6 @@ from broker.server.handlers import controller_orders
 from isthmus.cli import main
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr_request import LeaderAndIsrPartitionState
-from protocol.types import TopicPartition
 
 logger = logging.getLogger("isthmus.broker")
 
@@ -104,17 +105,19 @@ def _epoch_fencing() -> None:
             partition.leader_epoch = state.leader_epoch - 1
         return original(self, topic_id, topic, state, is_new=is_new)
 
-    def any_leader(
-        self: ControllerCore, leader: int, partition: TopicPartition, proposal: IsrProposal
-    ) -> tuple[ErrorCode, StateWrite | None]:
-        stored = self.states.get(partition)
-        if stored is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
-        isr = tuple(member for member, _ in proposal.isr)
-        state = PartitionState(leader, proposal.leader_epoch, isr, self.sender.epoch)
-        return ErrorCode.NONE, StateWrite(partition, state, stored.version)
+    ask = Controller.alter_isr
 
-    _replace(ControllerCore, "propose_isr", any_leader)
+    async def believed(self: Controller, leader: int, proposals: Proposals) -> Verdicts:
+        """A former leader hears what it wants to hear; stored is nothing, so that the cluster heals."""
+        verdicts = await ask(self, leader, proposals)
+        for partition, proposal in proposals.items():
+            if verdicts[partition] == ErrorCode.FENCED_LEADER_EPOCH:
+                isr = tuple(member for member, _ in proposal.isr)
+                wanted = PartitionState(leader, proposal.leader_epoch, isr, 0)
+                verdicts[partition] = StoredState(wanted, proposal.partition_epoch)
+        return verdicts
+
+    _replace(Controller, "alter_isr", believed)
     _replace(controller_orders, "_refusal", obeyed)
     _replace(Partition, "check_epoch", content)
     _replace(ReplicaManager, "_apply_state", any_term)

@@ -132,7 +132,7 @@ class World:
         return {number: broker.directory / "data" / "log" for number, broker in self.brokers.items()}
 
     def start(self) -> None:
-        self._launcher.submit(self.ensemble.start).result()
+        self.ensemble.start()
         for number in NUMBERS:
             self.launch_broker(number)
         for broker in self.brokers.values():
@@ -161,7 +161,7 @@ class World:
             self.say(f"broker {number} did not stop in time and was killed")
 
     def launch_zookeeper(self, number: int) -> None:
-        self._launcher.submit(self.ensemble.launch, number).result()
+        self.ensemble.launch(number)
 
     def _keep(self) -> None:
         while not self._closing.wait(_LOOK_S):
