@@ -60,8 +60,7 @@ class Partitions:
         self._book = book
         self._store = store
         self._stop_at_gaps = stop_at_gaps
-        # What is taken apart is written past the sink that stamps: with origins its partition stands still.
-        self._refused = refused if origin is None else None
+        self._refused = refused
         self._opener = Opener(source_client, target_client, metrics, origin)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}

@@ -13,6 +13,7 @@ from isthmus.commands.links import app
 from protocol.client import ClusterClient, Committed
 from protocol.records import Record
 from protocol.types import TopicPartition
+from replicator.origin import hops
 from tests.cluster.links import (
     Pair,
     content,
@@ -204,19 +205,27 @@ async def test_a_refused_record_goes_to_the_dead_letters_and_its_partition_on(pa
         await eventually(exact, "the group's offset", 60)
 
 
-async def test_a_batch_too_large_for_the_target_is_taken_apart(pair, clients):
+@pytest.mark.parametrize("stamped", [False, True])
+async def test_a_batch_too_large_for_the_target_is_taken_apart(pair, clients, stamped):
     east, west = clients
     topic = fresh("apart")
     await create(east, topic)
-    link = pair.link(topic, sync_topic_configs=False, retry_refused_s=3600)
-    target = f"{link.source.alias}.{topic}"
+    naming = "identity" if stamped else "prefix"
+    link = pair.link(
+        topic, sync_topic_configs=False, retry_refused_s=3600, naming=naming, origin_headers=stamped
+    )
+    target = link.names().at_target(topic)
     await create(west, target, max_message_bytes="2000")
     await produce(east, topic, [Record(0, T0 + i, b"%d" % i, b"%100d" % i) for i in range(100)])
     await produce(east, topic, some(5, "behind"))
     async with running(link) as first:
         await copied_to(west, link, topic, 105)
         assert await first.stop() == 0
-    assert await content(west, target) == await content(east, topic)
+    there = await records(west, target)
+    assert [(r.timestamp, r.key, r.value) for r in there] == [
+        (r.timestamp, r.key, r.value) for r in await records(east, topic)
+    ]
+    assert {hops(record) for record in there} == {(east.cluster_id,) if stamped else ()}
 
 
 async def test_the_drift_report_says_whose_a_setting_is(pair, clients, isthmus_links):
