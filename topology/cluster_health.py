@@ -23,7 +23,7 @@ from topology.runtime import HOST, Runtime
 from topology.sites import broker_name
 
 _CLIENT = "isthmus-status"
-_ANSWER_S = 5.0
+_ANSWER_S = 10.0
 _SECOND_LOOK_S = 1.0
 
 

@@ -21,7 +21,7 @@ from tests.support.acknowledged import Load, assert_nothing_lost, read_all
 from tests.support.slow import slow
 from tests.support.stretched import RunningTopology
 from tests.support.waiting import wait_until
-from tests.support.writer import Writer
+from tests.support.writer import STAMPED, Writer
 from topology.quorums import quorum_warnings
 
 pytestmark = [
@@ -56,7 +56,7 @@ DOCUMENT: dict[str, Any] = {
                 "zookeeper.session.timeout.ms": SESSION_S * 1000,
                 "replica.lag.time.max.ms": 4000,
             },
-            "topics": {"t": {"partitions": 2, "replication_factor": 6}},
+            "topics": {"t": {"partitions": 2, "replication_factor": 6, "configs": STAMPED}},
         }
     },
 }
@@ -137,7 +137,7 @@ async def nobody_writes(running: RunningTopology, led: dict[str, int]) -> None:
         for writer in (west, east):
             await until(lambda: len(writer.acknowledged) > 20, "writes in both sites")  # noqa: B023
         await asyncio.to_thread(running.cut, "east")
-        cut = time.monotonic()
+        cut = time.time()
         for writer in (west, east):
             await until(lambda: len(writer.refused) > 300, "refusals in both sites")  # noqa: B023
             assert {code for _, code in writer.refused} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}

@@ -30,8 +30,10 @@ from tests.support.three_brokers import (
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-RATE = 300_000
-RECORDS = 2500
+RATE = 100_000
+RECORDS = 4000
+SMALL = {"batch.size": 16_384}
+"""At least one whole batch goes at once, whatever the throttle."""
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 
 
@@ -51,9 +53,9 @@ def topology_file(folder: Path, bootstrap: str, topics: dict[str, Any]) -> str:
 def test_the_plan_shows_a_throttle_as_the_moves_and_applying_leaves_it(
     start_three: StartThree, tmp_path: Path
 ) -> None:
-    made = start_three({"replica.fetch.max.bytes": "100000"})  # steps of a third of a second
+    made = start_three({"replica.fetch.max.bytes": "20000"})  # steps of a fifth of a second
     create(made, "moving", (1,), config={"retention.ms": "600000"})
-    produce(made, "moving", [KILOBYTE] * RECORDS)
+    produce(made, "moving", [KILOBYTE] * RECORDS, **SMALL)
     declared = {"moving": {"configs": {"retention.ms": 700_000}}}
     file = topology_file(tmp_path, made.bootstrap, declared)
     throttle(made, RATE, "moving")
@@ -85,11 +87,13 @@ def test_the_plan_shows_a_throttle_as_the_moves_and_applying_leaves_it(
         again = isthmus("topology", "plan", file, "--prune")
         assert again.returncode == 0, again.stdout
         assert "main: its topics are as declared" in again.stdout
-        wait_until(lambda: stored_bytes(made, 1, "moving") < 0, "the move is done")
+        wait_until(lambda: samples[-1][0] - samples[0][0] > 5, "enough to see how fast it goes")
     finally:
         over.set()
         watching.join(60)
     assert fastest(samples, 4.0) < 1.3 * RATE
+    throttle(made, 1000 * RATE, "moving")
+    wait_until(lambda: stored_bytes(made, 1, "moving") < 0, "the move is done")
     wait_until(lambda: leader(made, "moving") == 2, "everybody knows")
     assert consume(made, "moving", RECORDS) == [KILOBYTE] * RECORDS
 
@@ -138,19 +142,19 @@ def test_a_killed_reassigning_command_is_finished_and_takes_its_keys_along(
     kafka_script()
     made = start_three()
     create(made, "t", (1,))
-    produce(made, "t", [KILOBYTE] * RECORDS)
+    produce(made, "t", [KILOBYTE] * RECORDS, **SMALL)
     file = topology_file(tmp_path, made.bootstrap, {"t": {}})
     steps = plan_file(tmp_path, [3])
     where = (REASSIGN, "--bootstrap-server", made.bootstrap, "--reassignment-json-file", steps)
-    execute = (*where, "--execute", "--throttle", str(RATE))
-    killed_when(lambda: bool(throttle_keys(made, "t")), *execute)
+    execute = (*where, "--execute", "--throttle")
+    killed_when(lambda: bool(throttle_keys(made, "t")), *execute, str(RATE))
     for _ in range(2):  # what is left of it, or of the whole: never taken for drift
         told = isthmus("topology", "apply", file, "--prune", "--yes")
         assert told.returncode == 0, told.stderr
     kept = throttle_keys(made, "t")
     assert kept, "somebody removed what the move had set"
     moving = stored_bytes(made, 3, "t") >= 0
-    kafka_tool(*execute, *(("--additional",) if moving else ()))
+    kafka_tool(*execute, str(1000 * RATE), *(("--additional",) if moving else ()))
     wait_until(lambda: in_sync(made, "t") == [3] and stored_bytes(made, 1, "t") < 0, "moved", bound_s=90)
     assert "is completed" in kafka_tool(*where, "--verify")
     assert throttle_keys(made, "t") == []

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.slow import slow
 from tests.support.stretched import RunningTopology
 from tests.support.waiting import wait_until
 from topology.cluster_health import ClusterSilent, cluster_health
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, slow("three brokers go and come; unit tests have the rules")]
 DOCUMENT: dict[str, Any] = {
     "version": 1,
     "name": "three",

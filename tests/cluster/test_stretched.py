@@ -1,5 +1,6 @@
 """The example of a stretched cluster, run by `isthmus up`: three sites, slow links, cuts, a lost site."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -119,7 +120,9 @@ def test_the_commands_show_and_cut_and_say_what_is_cut(three: RunningTopology) -
     file = str(three.file)
     shown = three.command("net", "cut", file, "--from", "paris", "--to", "london")
     assert shown.splitlines()[1].split()[:3] == ["paris", "london", "CUT"]
-    assert "links cut: paris->london" in three.command("status", file)
+    told = three.command("status", file)
+    assert "links cut: paris->london" in told
+    assert re.search(r"^main: \d+ partitions? of \d+ topics?: ", told, re.MULTILINE), told
 
 
 @pytest.mark.timeout(400)

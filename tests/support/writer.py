@@ -1,4 +1,4 @@
-"""A writer that asks one broker, whoever leads, and keeps when each write was acknowledged or refused."""
+"""A writer that asks one broker, whoever leads, and keeps which writes were acknowledged or refused."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from protocol.errors import ErrorCode
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.batches import batch
 
+STAMPED = {"message.timestamp.type": "LogAppendTime"}
+
 
 class Writer:
-    """One record each 10 ms to the broker at `port`, as a context. Times are those of `time.monotonic`."""
+    """One record each 10 ms to the broker at `port`, as a context. The topic needs LogAppendTime (`STAMPED`).
+
+    Times are of the wall clock, in seconds.
+    """
 
     def __init__(self, port: int, topic: str, *, partition: int = 0, acks: int = 1) -> None:
         self._port, self._topic, self._partition, self._acks = port, topic, partition, acks
         self._tag = f"{port}-{time.monotonic_ns()}"
         self._task: asyncio.Task[None] | None = None
         self.acknowledged: list[tuple[float, bytes]] = []
+        """When the leader appended it, and the value: its answer may lie about for a while."""
         self.refused: list[tuple[float, ErrorCode]] = []
 
     async def __aenter__(self) -> Self:
@@ -33,7 +39,7 @@ class Writer:
 
     @property
     def last(self) -> float:
-        """When the last write was acknowledged; 0 if none was."""
+        """When the last write that was acknowledged had been appended; 0 if none was."""
         return self.acknowledged[-1][0] if self.acknowledged else 0.0
 
     async def _write(self) -> None:
@@ -54,6 +60,7 @@ class Writer:
         answer = (await connection.send(request)).responses[0].partition_responses[0]
         code = ErrorCode(answer.error_code)
         if code is ErrorCode.NONE:
-            self.acknowledged.append((time.monotonic(), value))
+            assert answer.log_append_time_ms > 0, "the topic needs message.timestamp.type=LogAppendTime"
+            self.acknowledged.append((answer.log_append_time_ms / 1000, value))
         else:
-            self.refused.append((time.monotonic(), code))
+            self.refused.append((time.time(), code))
