@@ -1,6 +1,7 @@
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
@@ -15,10 +16,17 @@ import org.apache.kafka.connect.mirror.RemoteClusterUtils;
 /**
  * Asks Apache Kafka's own classes of MirrorMaker 2 about what a link wrote; prints `name=value` lines.
  * Arguments: target bootstrap, source alias, group, then for each topic to print: bootstrap, topic, formatter.
+ * System properties that begin with `mirror.` are settings of its clients, for example
+ * -Dmirror.replication.policy.separator=_
  */
 public final class Judge {
     public static void main(String[] args) throws Exception {
-        Map<String, Object> settings = Map.of("bootstrap.servers", args[0]);
+        Map<String, Object> settings = new HashMap<>(Map.of("bootstrap.servers", args[0]));
+        for (String name : System.getProperties().stringPropertyNames()) {
+            if (name.startsWith("mirror.")) {
+                settings.put(name.substring("mirror.".length()), System.getProperty(name));
+            }
+        }
         RemoteClusterUtils.translateOffsets(settings, args[1], args[2], Duration.ofSeconds(20))
             .forEach((tp, found) -> say("offset." + tp, found.offset() + "/" + found.metadata()));
         try (MirrorClient client = new MirrorClient(settings)) {
@@ -26,7 +34,9 @@ public final class Judge {
             say("checkpoints", new TreeSet<>(client.checkpointTopics()));
             say("upstream", new TreeSet<>(client.upstreamClusters()));
             say("remote", new TreeSet<>(client.remoteTopics()));
-            say("hops", client.replicationHops(args[1]));
+            for (String alias : client.upstreamClusters()) {
+                say("hops." + alias, client.replicationHops(alias));
+            }
         }
         for (int at = 3; at < args.length; at += 3) {
             print(args[at], args[at + 1], args[at + 2]);
