@@ -18,7 +18,7 @@ from tests.chaos.ending import TOPICS, Ending, wait_whole
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.person import Person
 from tests.chaos.schedule import LANES
-from tests.chaos.workload import JOBS, Workload
+from tests.chaos.workload import ORDINARY, Workload
 from tests.chaos.world import NUMBERS, World
 from tests.support.waiting import wait_until
 
@@ -95,7 +95,7 @@ def run(
         _create(world.bootstrap)
         # Longer runs write more slowly, so that the history of an hour has its place in memory.
         pause_s = 0.01 if seconds < 600 else 0.03
-        workload = Workload(world.bootstrap, seed, pause_s, CLIENTS if story else tuple(JOBS))
+        workload = Workload(world.bootstrap, seed, pause_s, CLIENTS if story else ORDINARY)
         workload.start()
         wait_until(lambda: workload.acknowledged > 50, "the first acknowledgements", bound_s=_WHOLE_S)
         timed("faults begin")
