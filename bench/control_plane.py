@@ -86,8 +86,9 @@ def stored(known: Mapping[str, TopicNode]) -> dict[TopicPartition, StoredState]:
 
 def follow(core: ControllerCore, writes: Sequence[StateWrite]) -> Plan:
     """As if all of it had been written."""
-    for partition, state, version in writes:
-        core.written(partition, state, 0 if version is None else version + 1)
+    core.all_written(
+        (partition, state, 0 if version is None else version + 1) for partition, state, version in writes
+    )
     return Plan(list(writes), core.take_orders())
 
 

@@ -272,6 +272,12 @@ class ControllerCore:
             if stored.state.leader == broker_id and partition.topic not in self.deleting
         ]
 
+    def all_written(self, done: Iterable[tuple[TopicPartition, PartitionState, int]]) -> None:
+        """As `written`, for each of them."""
+        with uncollected():
+            for partition, state, version in done:
+                self.written(partition, state, version)
+
     def written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
         """We have put a state into ZooKeeper. In the same term its leader alone has to act on it."""
         if not self._exists(partition):

@@ -37,8 +37,7 @@ class StateWriter:
             if not writes:
                 return set()
             done, refused = await self._store.write(self._reign, writes)
-            for partition, state, version in done:
-                self._core.written(partition, state, version)
+            self._core.all_written(done)
             waiting = [(partition, state) for partition, state, _ in done if state.suspects]
             if waiting:
                 _log.error("controller: %s", last_replica.warning(waiting))
