@@ -24,9 +24,9 @@ from tests.cluster.links import Pair, content, create, eventually, fresh, produc
 from tests.support.broker import BrokerProcess
 from tests.support.zookeeper import fresh_chroot
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
-BOUND_S = 60
+BOUND_S = 120
 
 
 @pytest.fixture(scope="module")
