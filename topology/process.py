@@ -82,8 +82,8 @@ class SupervisedProcess:
         if self.pid is not None:
             os.kill(self.pid, number)
 
-    async def stop(self, grace_s: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL after the grace time."""
+    async def stop(self, grace_s: float = 30.0) -> None:
+        """SIGTERM, then SIGKILL after the grace time: a broker hands over and closes its logs in it."""
         self.signal(signal.SIGTERM)
         if not await self._gone(grace_s):
             await self.kill()

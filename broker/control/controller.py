@@ -398,12 +398,12 @@ class Controller:
 
     def _send(
         self, core: ControllerCore, reign: Reign, deleted: Sequence[str] = ()
-    ) -> "list[asyncio.Future[Any]]":
+    ) -> "list[tuple[int, asyncio.Future[Any]]]":
         answers = []
         self._stops = [answer for answer in self._stops if not answer.done()]
         for order in core.take_orders():
             answer = self._channels.send(order)
-            answers.append(answer)
+            answers.append((order.broker_id, answer))
             if isinstance(order.request, StopReplicaRequest):
                 self._stops.append(answer)
             if isinstance(order.request, LeaderAndIsrRequest):

@@ -37,8 +37,8 @@ class Work(NamedTuple):
     write: Callable[[Sequence[StateWrite]], Awaitable[None]]
     touch: Callable[[str], None]
     """The topic's node has changed: read it, and do what follows, before anything is sent."""
-    send: Callable[[], Sequence["asyncio.Future[Any]"]]
-    """Tell brokers of what is written already; their answers."""
+    send: Callable[[], Sequence[tuple[int, "asyncio.Future[Any]"]]]
+    """Tell brokers of what is written already; their numbers and answers."""
 
 
 Job = Callable[[Work], Awaitable[Any]]
@@ -91,7 +91,8 @@ async def hand_over(work: Work, broker_id: int) -> HandedOver:
     told: list[asyncio.Future[Any]] = []
     for some in batches(work.core.leave(broker_id), HANDED_OVER_AT_ONCE):
         await work.write(some)
-        told += work.send()
+        others = work.core.leaving - {broker_id}  # may have closed their ports already
+        told += [answer for number, answer in work.send() if number not in others]
     return HandedOver(work.core.led_by(broker_id), told)
 
 
