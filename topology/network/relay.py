@@ -8,6 +8,7 @@ costs a round trip. A client's own connect() succeeds at once, whatever the line
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Coroutine
@@ -130,14 +131,18 @@ class _End(asyncio.Protocol):
             self._transport.write(data)
 
     def finish(self) -> None:
+        """The peer may be gone without the event loop having heard of it: healing the other links goes on."""
         self.ended = True
         if self._transport is not None and self._transport.can_write_eof():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):
+                self._transport.write_eof()
 
     def abort(self) -> None:
         """Reset it: the peer gets an error, not an end."""
         if self._transport is not None:
-            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            with contextlib.suppress(OSError):
+                made = self._transport.get_extra_info("socket")
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
             self._transport.abort()
 
     def close(self) -> None:
