@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 from broker.control.elections import Election, LogEnds, elected, to_move_home
 from broker.control.last_replica import KilledTogether
-from broker.control.leader_choice import SameCase, first_state, handed_over, left_out, next_state
+from broker.control.leader_choice import (
+    SameCase,
+    first_state,
+    handed_over,
+    left_out,
+    living_for,
+    next_state,
+)
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.offline_replicas import OfflineReplicas
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
@@ -381,7 +388,8 @@ class ControllerCore:
     ) -> list[StateWrite]:
         staying = frozenset(number for number in self.brokers if number not in self.leaving)
         ends = {each: self.brokers[each].previous_end for each in staying} if self._guarded() else None
-        usual = SameCase(staying, self.sender.epoch, restarted, ends)
+        leaving = self.leaving & self.brokers.keys()
+        usual = SameCase(staying, self.sender.epoch, restarted, ends, leaving)
         special = [each for each in (self.offline, self._together, moved, missed) if each]
         unclean = _Remembered(self._unclean)
         writes = []
@@ -399,7 +407,7 @@ class ControllerCore:
                     state = next_state(
                         stored.state,
                         replicas,
-                        staying.difference(self.offline.of(partition)),
+                        living_for(stored.state.leader, staying, leaving) - {*self.offline.of(partition)},
                         self.sender.epoch,
                         restarted=missed.get(partition, restarted),
                         unclean=unclean[name],

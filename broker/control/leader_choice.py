@@ -74,9 +74,16 @@ class SameCase:
     """
 
     def __init__(
-        self, living: Collection[int], controller_epoch: int, restarted: Collection[int], ends: Ends | None
+        self,
+        living: frozenset[int],
+        controller_epoch: int,
+        restarted: Collection[int],
+        ends: Ends | None,
+        leaving: Collection[int] = (),
     ) -> None:
+        """`leaving` live too, but only for what they lead themselves (see `living_for`)."""
         self._living = living
+        self._leaving = leaving
         self._controller_epoch = controller_epoch
         self._restarted = restarted
         self._ends = ends
@@ -94,7 +101,7 @@ class SameCase:
             answer = self._answers[case] = next_state(
                 state._replace(leader_epoch=0),
                 replicas,
-                self._living,
+                living_for(leader, self._living, self._leaving),
                 self._controller_epoch,
                 restarted=self._restarted,
                 unclean=unclean,
@@ -104,6 +111,14 @@ class SameCase:
             return answer
         chosen, terms, in_sync, epoch, doubtful = answer
         return PartitionState(chosen, leader_epoch + terms, in_sync, epoch, doubtful)
+
+
+def living_for(leader: int, staying: frozenset[int], leaving: Collection[int]) -> frozenset[int]:
+    """Who counts as living for a partition with this leader: one that is about to stop goes on leading what
+    it could not hand over, until it is gone. Nobody else may lead that without losing what it acknowledged.
+    (Kafka: elections by `OfflinePartitionLeaderElectionStrategy` are for partitions without a living leader.)
+    """
+    return staying | {leader} if leader in leaving else staying
 
 
 def _anybody(state: PartitionState, replicas: Sequence[int], living: Collection[int]) -> int | None:

@@ -1,5 +1,6 @@
 """The controller's decisions and orders, with everything around it in memory."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -151,6 +152,34 @@ def test_a_leaving_leader_may_take_in_who_shall_take_over():
     world.isr_stored(write)
     assert world.leave(1) == []
     assert world.state("t", 0) == PartitionState(2, 1, (2,), 1)
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_leaving_leader_that_nobody_can_relieve_leads_until_it_is_gone(unclean: bool):
+    """Broker 1 alone has what was acknowledged: whatever happens to others, nobody is elected over it."""
+    world = World(THREE, unclean=unclean)
+    world.create("t", {0: (1, 2), 1: (1, 3)})
+    left = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert world.leave(1) == left
+    before = [world.stored[each] for each in left]
+    world.brokers_are({1: live(1), 3: live(3)})
+    world.brokers_are({1: live(1), 2: live(2, epoch=9), 3: live(3)})
+    world.grow("t", {0: (1, 2), 1: (1, 3), 2: (2, 1)})
+    world.lose(3, left[1])
+    assert [world.stored[each] for each in left] == before
+    assert world.state("t", 2).leader == 2
+    assert world.leave(1) == left
+    world.brokers_are({2: live(2, epoch=9), 3: live(3)})
+    assert [world.state("t", each).leader for each in (0, 1)] == ([2, -1] if unclean else [-1, -1])
+
+
+def test_a_leaving_leader_whose_log_directory_fails_leads_no_more():
+    world = World(THREE)
+    world.create("t", {0: (1, 2)})
+    key = TopicPartition("t", 0)
+    assert world.leave(1) == [key]
+    world.lose(1, key)
+    assert world.state("t", 0).leader == -1
 
 
 def test_unclean_election_needs_permission():
