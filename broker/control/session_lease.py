@@ -33,6 +33,7 @@ class SessionLease:
         self._metadata = metadata
         self._heard = -math.inf
         self._lost = False  # the controller has not spoken since a session was lost
+        self._told = -1  # what it had said until then
         self._over = False
         self._ended = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -60,12 +61,14 @@ class SessionLease:
     def _session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self._lost = True
+            # Our own epoch may still be the old one here: who hears first of a lost session is not settled.
+            self._told = self._metadata.told_epoch
             self._heard = -math.inf
             self._extend()
 
     def _extend(self) -> None:
         metadata = self._metadata
-        if self._lost and 0 <= metadata.broker_epoch <= metadata.told_epoch:
+        if self._lost and 0 <= metadata.broker_epoch <= metadata.told_epoch > self._told:
             self._lost = False
         self._lease.until = -math.inf if self._lost or self._ended else self._heard + self._held_s
 
