@@ -262,6 +262,7 @@ def _account_json(account: Account) -> dict[str, Any]:
             "next_source_offset": ledger.next_source_offset,
             "target_end": ledger.runs.target_end,
             "records": ledger.records,
+            "left_out": ledger.left_out,
             "bytes": ledger.bytes,
             "runs": len(ledger.runs),
             "gaps": [list(gap) for gap in ledger.gaps],

@@ -72,7 +72,11 @@ async def _run(
 
 def circles(links: Sequence[LinkSettings]) -> list[str]:
     """What would go round for ever, in words; empty when nothing does."""
-    stamped = {(link.source.alias, link.target.alias) for link in links if link.origin_headers}
+    stamped = {
+        (link.source.alias, link.target.alias)
+        for link in links
+        if link.origin_headers and not link.origin_headers_ignored
+    }
     found = would_circle((link.source.alias, link.target.alias, link.naming == "identity") for link in links)
     return [
         f"{' -> '.join(way)}: the same records would go round for ever, since names do not change there;"

@@ -113,6 +113,7 @@ def row(
         "partition": tp.partition,
         "at_target": ledger.target.topic,
         "copied": ledger.records,
+        "left_out": ledger.left_out,
         "next_source_offset": ledger.next_source_offset,
         "lag": lag,
         "state": state,

@@ -23,12 +23,13 @@ _PARTITION = ("link", "topic", "partition")
 class PartitionMetrics:
     """Resolved series of one partition, so that the way of each chunk looks nothing up."""
 
-    __slots__ = ("bytes", "gap_offsets", "lag", "records")
+    __slots__ = ("bytes", "gap_offsets", "lag", "left_out", "records")
 
     def __init__(self, link: LinkMetrics, tp: TopicPartition) -> None:
         labels = (link.name, tp.topic, str(tp.partition))
         self.records = link.records.labels(*labels)
         self.bytes = link.bytes.labels(*labels)
+        self.left_out = link.left_out.labels(*labels)
         self.lag = link.lag.labels(*labels)
         self.gap_offsets = link.gap_offsets.labels(*labels)
 
@@ -47,6 +48,9 @@ class LinkMetrics:
 
         self.records = counter("records", "Records acknowledged by the target", _PARTITION)
         self.bytes = counter("bytes", "Bytes of source batches acknowledged by the target", _PARTITION)
+        self.left_out = counter(
+            "left_out_records", "Records not copied because they have been in the target topic", _PARTITION
+        )
         self.lag = gauge("lag_records", "Source offsets readable and not yet acknowledged", _PARTITION)
         self.gap_offsets = gauge("gap_offsets", "Source offsets that could not be copied", _PARTITION)
         self.gaps = counter("gaps", "Gaps found, by reason", ("link", "reason"))
@@ -75,6 +79,8 @@ class LinkMetrics:
         """Counts an acknowledged write."""
         partition.records.inc(copied.records)
         partition.bytes.inc(copied.bytes)
+        if copied.left_out:
+            partition.left_out.inc(copied.left_out)
         if copied.last_timestamp > 0:
             latency = time.time() - copied.last_timestamp / 1000
             if 0 <= latency <= _SANE_LATENCY_S:

@@ -172,10 +172,14 @@ class Opener:
         ledger = entry.ledger
         tail = await self._tail(_tp(ledger.target), ledger.runs.target_end, ranges.target_end)
         matcher = TailMatcher(tail, ledger.runs.target_end)
+        left_out: list[int] = []
         position = max(ledger.next_source_offset, ranges.source_first)
         while not matcher.done and position < ranges.source_end:
             chunk = await self._chunk(_tp(ledger.source), position)
-            outs, refusal = plan(self._origin.apply(chunk) if self._origin is not None else chunk)
+            if self._origin is not None:
+                chunk, offsets = self._origin.apply(chunk)
+                left_out += offsets
+            outs, refusal = plan(chunk)
             if not all(matcher.offer(out) for out in outs) or refusal is not None:
                 break
             position = chunk.next_offset
@@ -187,7 +191,8 @@ class Opener:
             gaps = _retention_hole(ledger, ranges.source_first)
             for gap in gaps:
                 ledger.add_gap(gap)
-            ledger.add(copied)
+            passed = sum(offset < copied.next_source_offset for offset in left_out)
+            ledger.add(copied._replace(left_out=passed))
             entry.epoch = copied.epoch
             if entry.producer is not None:
                 after = next_sequence(entry.producer.next_sequence, copied.records)

@@ -35,8 +35,8 @@ _ABOUT_RECORDS = frozenset(
 )
 
 Book = Callable[[Copied | Gap], None]
-Stamp = Callable[[Record], Record | None]
-"""What the link does to each record; None: it is not copied."""
+Stamp = Callable[[Record, str], Record | None]
+"""What the link does to each record of a source topic; None: it is not copied."""
 
 
 class RefusedBatches:
@@ -62,10 +62,9 @@ class RefusedBatches:
         source = TopicPartition(ledger.source.topic, ledger.source.partition)
         records, end, codec = await self._batch(source, max(ledger.next_source_offset, refused.offset))
         writer = _Writer(self._target, TopicPartition(ledger.target.topic, ledger.target.partition), codec)
-        if self._stamp is not None:
-            records = [stamped for one in records if (stamped := self._stamp(one)) is not None]
+        records, left_out = self._stamped(records, source.topic)
         if not records:
-            book(Copied((), end, 0, 0, ()))
+            book(Copied((), end, 0, 0, (), left_out=len(left_out)))
         todo = _halves(records) if len(records) > 1 else [records] * len(records)
         while todo:
             part = todo.pop(0)
@@ -74,7 +73,8 @@ class RefusedBatches:
             if len(records) > 1:
                 done = await writer.write(part, behind)
                 if isinstance(done, Copied):
-                    book(done)
+                    book(done._replace(left_out=sum(offset < behind for offset in left_out)))
+                    left_out = [offset for offset in left_out if offset >= behind]
                     continue
                 error = done
             if len(part) > 1:
@@ -86,6 +86,14 @@ class RefusedBatches:
                 reason = f"refused by the target ({error.code.name}), in {self._dead_letters.topic}"
                 book(Gap(ledger.next_source_offset, behind, reason, time.time_ns() // 1_000_000))
         return True
+
+    def _stamped(self, records: list[Record], topic: str) -> tuple[list[Record], list[int]]:
+        """What the target is to get, and the offsets of the others."""
+        if self._stamp is None:
+            return records, []
+        stamped = [(one.offset, self._stamp(one, topic)) for one in records]
+        kept = [one for _, one in stamped if one is not None]
+        return kept, [offset for offset, one in stamped if one is None]
 
     async def _batch(self, source: TopicPartition, offset: int) -> tuple[list[Record], int, int]:
         """The records from `offset` on of the batch that holds it, the offset behind it, its codec."""

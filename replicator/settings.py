@@ -112,8 +112,11 @@ class LinkSettings(BaseModel):
     rename: tuple[Rename, ...] = ()
     """Names at the target by pattern, before `naming`: the first that matches the whole name counts."""
     origin_headers: bool = False
-    """Records carry the ids of the clusters that they went through and never come back to one of them; so
-    links with identical names may form a circle, if all of them do it."""
+    """Records carry the clusters and topics that they went through and never come back into one of these
+    topics; so links with identical names may form a circle, if all of them do it."""
+    origin_headers_ignored: bool = False
+    """With `origin_headers`: nothing is left out for where it has been. For failback, to a target that has
+    lost what it had; what is still there comes twice. Such a link breaks no circle."""
     start: Literal["earliest", "latest"] = "earliest"
     """Where partitions that exist at the link's first start begin; those born later begin at their start."""
 
@@ -169,6 +172,8 @@ class LinkSettings(BaseModel):
         for alias in (self.source.alias, self.target.alias):
             if self.separator in alias:
                 raise ValueError(f"alias {alias!r} holds the separator {self.separator!r}")
+        if self.origin_headers_ignored and not self.origin_headers:
+            raise ValueError("origin_headers_ignored is for links with origin_headers: true")
         return self
 
     def names(self) -> Naming:

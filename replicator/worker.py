@@ -119,7 +119,7 @@ class Link:
         self._sink = KafkaSink(target, ProduceSettings(request_bytes=flow.produce_request_bytes))
         self._poke = asyncio.Event()
         self._book = Book(metrics, settings.retry_refused_s, self._poke.set)
-        origin = Origin(source.cluster_id or "", target.cluster_id or "") if settings.origin_headers else None
+        origin = self._origin()
         self._engine = Engine(
             self._source,
             self._sink if origin is None else OriginSink(self._sink, origin),
@@ -173,6 +173,16 @@ class Link:
         self._problems: dict[str, str] = {}
         self._at_the_end: list[tuple[str, Callable[[], Awaitable[object]]]] = []
         """What is done once more when the link ends in order, so that a planned failover loses nothing."""
+
+    def _origin(self) -> Origin | None:
+        if not self._settings.origin_headers:
+            return None
+        return Origin(
+            self._source_client.cluster_id or "",
+            self._target_client.cluster_id or "",
+            self._naming.at_target,
+            self._settings.origin_headers_ignored,
+        )
 
     def ledgers(self) -> Mapping[TopicPartition, PartitionLedger]:
         """Ledgers of all opened partitions by source partition."""

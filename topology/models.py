@@ -180,6 +180,8 @@ class Link(Model):
     separator: str = "."
     origin_headers: bool = False
     """Records carry where they have been, so that links with identical names may form a circle."""
+    origin_headers_ignored: bool = False
+    """Failback to a target that lost its data: what has been there is copied too."""
     start: Literal["earliest", "latest"] = "earliest"
     topics: tuple[Pattern, ...] = (".*",)
     topics_exclude: tuple[Pattern, ...] = ()

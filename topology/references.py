@@ -69,7 +69,7 @@ def _circles(document: dict[str, Any]) -> Iterator[Found]:
         match = LINK.fullmatch(name)
         if match is not None and body.get("naming") == "identity":
             identity[match["source"], match["target"]] = name
-            if body.get("origin_headers") is True:
+            if body.get("origin_headers") is True and body.get("origin_headers_ignored") is not True:
                 stamped.add((match["source"], match["target"]))
     for way in would_circle((source, target, True) for source, target in identity):
         for step in pairwise(way) if not stamped.issuperset(pairwise(way)) else ():

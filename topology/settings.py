@@ -53,6 +53,7 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         naming=link.naming,
         separator=link.separator,
         origin_headers=link.origin_headers,
+        origin_headers_ignored=link.origin_headers_ignored,
         start=link.start,
         sync_group_offsets=link.sync_group_offsets,
         sync_topic_acls=link.sync_topic_acls,

@@ -90,6 +90,8 @@ class Copied(NamedTuple):
     """Leader epoch of the last source batch before `next_source_offset`, if known (KIP-320)."""
     last_timestamp: int = -1
     """Greatest record time (ms) of the last batch with data."""
+    left_out: int = 0
+    """Records that the target is not to get, because they came from there."""
 
 
 @dataclass(slots=True)
@@ -107,6 +109,8 @@ class PartitionLedger:
     digest: int = 0
     """CRC-32C over the CRC fields of all copied source batches, in order."""
     superseded: list[Superseded] = field(default_factory=list)
+    left_out: int = 0
+    """Records read and not copied because they have been at the target (`Copied.left_out`): no difference."""
     former_gaps: list[Gap] = field(default_factory=list)
     """Gaps of topics that had the source's name before: their offsets are not those of `source`."""
     notes: list[Note] = field(default_factory=list)
@@ -123,6 +127,7 @@ class PartitionLedger:
             self._valid_again(run)
         self.runs.cover_to(copied.next_source_offset)
         self.records += copied.records
+        self.left_out += copied.left_out
         self.bytes += copied.bytes
         self.batches += len(copied.crcs)
         self.digest = extend_digest(self.digest, copied.crcs)
@@ -202,6 +207,7 @@ class PartitionLedger:
             "bytes": self.bytes,
             "batches": self.batches,
             "digest": self.digest,
+            "left_out": self.left_out,
             "former_gaps": [list(gap) for gap in self.former_gaps],
             "superseded": [list(stretch) for stretch in self.superseded],
             "notes": [list(note) for note in self.notes],
@@ -224,6 +230,7 @@ class PartitionLedger:
                 bytes=int(data["bytes"]),
                 batches=int(data["batches"]),
                 digest=int(data["digest"]),
+                left_out=int(data.get("left_out", 0)),
                 former_gaps=[_gap(gap) for gap in data.get("former_gaps", ())],
                 superseded=[Superseded(*_gap(row)) for row in data.get("superseded", ())],
                 notes=[Note(str(text), int(at_ms)) for text, at_ms in data.get("notes", ())],

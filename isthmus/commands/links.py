@@ -56,6 +56,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
             at = f"{row['at_target']}-{row['partition']}"
             known = noted(row, "superseded", start, end)
             say(f"superseded: {at} offsets {start} to {end}: {reason}{known}")
+        if row["left_out"]:
+            say(f"left out: {where} {row['left_out']} records that have been at the target (origin_headers)")
         for text in row["notes"]:
             say(f"note: {where} {text}")
 

@@ -92,6 +92,7 @@ LINK: Final[Mapping[str, Meaning]] = {
     "replication.policy.separator": Meaning("separator"),
     "replication.policy.internal.topic.separator.enabled": Meaning("internal_separator", switch),
     "origin.headers.enabled": Meaning("origin_headers", switch),  # ours alone: `replicator.origin`
+    "origin.headers.ignored": Meaning("origin_headers_ignored", switch),  # ours alone too: failback
     "refresh.topics.enabled": Meaning("refresh_topics", switch),
     "refresh.topics.interval.seconds": Meaning("refresh_topics_interval_s", _seconds),
     "sync.topic.configs.enabled": Meaning("sync_topic_configs", switch),

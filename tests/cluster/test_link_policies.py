@@ -225,7 +225,41 @@ async def test_a_batch_too_large_for_the_target_is_taken_apart(pair, clients, st
     assert [(r.timestamp, r.key, r.value) for r in there] == [
         (r.timestamp, r.key, r.value) for r in await records(east, topic)
     ]
-    assert {hops(record) for record in there} == {(east.cluster_id,) if stamped else ()}
+    assert {hops(record) for record in there} == {((east.cluster_id, topic),) if stamped else ()}
+
+
+async def test_records_made_of_mirrored_ones_cross_back_and_what_is_left_out_is_counted(
+    pair, clients, isthmus_links
+):
+    """As Kafka Streams does it: what an application writes carries the headers of what it has read."""
+    east, west = clients
+    tag = fresh("handed-on")
+    orders, enriched = f"{tag}-orders", f"{tag}-enriched"
+    settings = {"naming": "identity", "origin_headers": True, "emit_heartbeats": False}
+    there = pair.link(f"{tag}.*", **settings)
+    back = pair.link(f"{tag}.*", back=True, **settings)
+    await create(east, orders)
+    await create(west, enriched)
+    await produce(east, orders, some(5, "order"))
+    async with running(there):
+        await copied_to(west, there, orders, 5)
+    made = [Record(0, T0, b"k", b"made " + one.value, one.headers) for one in await records(west, orders)]
+    await produce(west, enriched, made)
+    async with running(back) as run:
+        await copied_to(east, back, enriched, 5)
+        await copied_to(east, back, orders, 5)
+        left_out = run.metric("isthmus_link_left_out_records_total", topic=orders, partition="0")
+        assert (left_out, run.partition(orders)["left_out"]) == (5, 5)
+    assert [one.value for one in await records(east, enriched)] == [one.value for one in made]
+    assert len(await records(east, orders)) == 5
+    _, status = await isthmus_links(back, "status", **settings)
+    shown = {row["topic"]: (row["copied"], row["left_out"]) for row in status["partitions"]}
+    assert (shown[enriched], shown[orders]) == ((5, 0), (0, 5))
+    failback = pair.link(f"{tag}.*", back=True, **settings, origin_headers_ignored=True)
+    await east.delete_topics([orders])
+    async with running(failback):
+        await copied_to(east, failback, orders, 5)
+    assert [one.value for one in await records(east, orders)] == [b"order-%d" % n for n in range(5)]
 
 
 async def test_the_drift_report_says_whose_a_setting_is(pair, clients, isthmus_links):

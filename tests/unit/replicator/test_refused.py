@@ -124,16 +124,17 @@ async def test_records_that_the_link_marks_or_leaves_out_are_so_here_too():
     records = [Record(100 + n, 1, None, b"%d" % n) for n in range(4)]
     target, made = Target(10_000), ledger()
 
-    def stamp(record):
+    def stamp(record, topic):
+        assert topic == TP.topic
         return None if record.offset == 102 else replace(record, value=b"seen " + record.value)
 
     refused = RefusedError(TP, 100, "too large", int(ErrorCode.MESSAGE_TOO_LARGE))
     assert await RefusedBatches(Source(records), target, None, stamp).settle(made, refused, made.add)
     assert target.log == [b"seen 0", b"seen 1", b"seen 3"]
-    assert await RefusedBatches(Source(records), target, None, lambda _: None).settle(
+    assert await RefusedBatches(Source(records), target, None, lambda *_: None).settle(
         ledger(), refused, lambda done: None
     )
-    assert made.next_source_offset == 106
+    assert (made.next_source_offset, made.left_out) == (106, 1)
 
 
 async def test_trouble_half_way_loses_and_repeats_nothing():
