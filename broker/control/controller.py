@@ -126,14 +126,14 @@ class Controller:
             except (SessionExpired, TimeoutError):
                 return
 
-    async def leave(self, broker_id: int) -> list[TopicPartition]:
-        """A broker is about to stop; returns the partitions that nobody can take over from it.
+    async def leave(self, broker_id: int, broker_epoch: int = -1) -> list[TopicPartition]:
+        """A broker, registered with this epoch, is about to stop; returns what nobody can take over from it.
 
         All brokers have been told by then, or had the time to hear: whoever stops before that leaves clients
         with metadata that sends them to a closed port.
-        Raises ControllerMoved when this broker does not reign.
+        Raises ControllerMoved when this broker does not reign, KafkaError when that one is gone.
         """
-        left, told = await self.ask(lambda work: hand_over(work, broker_id))
+        left, told = await self.ask(lambda work: hand_over(work, broker_id, broker_epoch))
         if told:
             await asyncio.wait(told, timeout=_TOLD_WAIT_S)
         return left

@@ -57,6 +57,9 @@ class Jobs:
         """Raises what ends the reign; the job at hand and those behind it are refused then."""
         while self._waiting:
             job, answer = self._waiting[0]
+            if answer.done():  # whoever asked is gone, or has asked the next controller
+                self._waiting.pop(0)
+                continue
             try:
                 result = await job(work)
             except KafkaError as error:
@@ -82,12 +85,18 @@ class HandedOver(NamedTuple):
     told: "list[asyncio.Future[Any]]"
 
 
-async def hand_over(work: Work, broker_id: int) -> HandedOver:
-    """A broker is about to stop.
+async def hand_over(work: Work, broker_id: int, broker_epoch: int = -1) -> HandedOver:
+    """A broker, registered with this epoch, is about to stop. Raises KafkaError when it is gone already.
 
+    A job may have waited until the broker was started anew: that one is not about to stop.
     Some hundred partitions at a time: what is written is told at once, so that no partition is without a
     leader for as long as thousands of others take.
     """
+    broker = work.core.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+    if 0 <= broker_epoch < broker.epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} has registered anew")
     told: list[asyncio.Future[Any]] = []
     for some in batches(work.core.leave(broker_id), HANDED_OVER_AT_ONCE):
         await work.write(some)

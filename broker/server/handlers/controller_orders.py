@@ -24,7 +24,7 @@ from broker.control.metadata_cache import FULL
 from broker.server.context import RequestContext
 from broker.server.registry import handles
 from broker.server.turns import NO_LIMIT
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
 from protocol.messages.controlled_shutdown_response import ControlledShutdownResponse, RemainingPartition
 from protocol.messages.leader_and_isr_request import (
@@ -192,9 +192,12 @@ async def controlled_shutdown(
     if 0 <= request.broker_epoch < leaving.epoch:
         return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
     try:
-        remaining = await controller.leave(request.broker_id)
+        # By its epoch as it is now: the job waits for its turn, and the broker may be back by then.
+        remaining = await controller.leave(request.broker_id, leaving.epoch)
     except ControllerMoved:
         return ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER)
+    except KafkaError as error:
+        return ControlledShutdownResponse(error_code=error.code)
     return ControlledShutdownResponse(
         remaining_partitions=[
             RemainingPartition(topic_name=partition.topic, partition_index=partition.partition)
