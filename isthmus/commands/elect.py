@@ -6,11 +6,12 @@ told by brokers that answer ListOffsets for replica -2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from isthmus.election_risk import Risk, look
 from isthmus.kafka_admin import TIMEOUT_S, Cluster, Json, TopologyFile, Yes, admin_client
@@ -36,7 +37,7 @@ def elect(
 
     The last replica in sync, if its broker was killed or lost its machine, is not elected by itself: it may
     lack records that were acknowledged. This shows how far each replica's log reaches. Ends with 3 while
-    partitions have no leader.
+    partitions have no leader, with 2 if a --topic is not there.
 
     Examples:
 
@@ -50,10 +51,12 @@ def elect(
         fail("--unclean and --preferred are two elections: choose one", USAGE)
     only = _chosen(topic)
     client = admin_client(cluster, file)
+    metadata = client.list_topics(timeout=10)
+    _known(metadata, only or {})
     if preferred:
-        _hold(client, ElectionType.PREFERRED, _all_of(client, only), as_json=as_json)
+        _hold(client, ElectionType.PREFERRED, _all_of(metadata, only), as_json=as_json)
         return
-    risks = look(client.list_topics(timeout=10), only)
+    risks = look(metadata, only)
     if not unclean or not risks:
         _show(risks, as_json=as_json)
         if risks:
@@ -76,14 +79,27 @@ def _chosen(topics: list[str] | None) -> dict[str, set[int]] | None:
     return only
 
 
-def _all_of(client: AdminClient, only: dict[str, set[int]] | None) -> list[TopicPartition]:
-    topics = client.list_topics(timeout=10).topics
-    missing = sorted(set(only or ()) - set(topics))
-    if missing:
-        fail(f"there is no topic '{missing[0]}'; isthmus topics list shows what there is")
+def _known(metadata: ClusterMetadata, only: Mapping[str, set[int]]) -> None:
+    """Ends the command for a name that is not there: in an outage a slip must not read as all clear."""
+    wrong = []
+    for name, numbers in sorted(only.items()):
+        topic = metadata.topics.get(name)
+        if topic is None or (topic.error is not None and not topic.partitions):
+            wrong.append(f"there is no topic '{name}'; isthmus topics list shows what there is")
+            continue
+        count = len(topic.partitions)
+        wrong.extend(
+            f"there is no partition {number} in topic '{name}': it has 0…{count - 1}"
+            for number in sorted(numbers - set(topic.partitions))
+        )
+    if wrong:
+        fail("\nisthmus: ".join(wrong), USAGE)
+
+
+def _all_of(metadata: ClusterMetadata, only: Mapping[str, set[int]] | None) -> list[TopicPartition]:
     return [
         TopicPartition(name, index)
-        for name, found in sorted(topics.items())
+        for name, found in sorted(metadata.topics.items())
         for index in sorted(found.partitions)
         if only is None or (name in only and (not only[name] or index in only[name]))
     ]
@@ -106,7 +122,9 @@ def _show(risks: list[Risk], *, as_json: bool) -> None:
         for risk in risks
     ]
     print_table(("partition", "isr", "log ends", "an election"), rows)
-    note("isthmus elect --unclean elects them; better is to bring back a broker that does not answer")
+    silent = sorted({each for risk in risks for each in risk.silent})
+    better = f"; better is to bring back broker {', '.join(map(str, silent))}, which does not answer"
+    note(f"isthmus elect --unclean elects them{better if silent else ''}")
 
 
 def _end(risk: Risk, broker: int) -> str:

@@ -113,12 +113,15 @@ def test_group_reset_shows_first_and_does_only_with_execute(shell: Shell) -> Non
         (("topics", "create", "x", "--config", "retention"), 2, "is not name=value"),
         (("topics", "create", "x", "--config", "retention.mss=1"), 1, "retention.mss"),
         (("consume", "nowhere"), 1, "there is no topic 'nowhere'"),
+        (("elect", "--topic", "nowhere"), 2, "there is no topic 'nowhere'"),
+        (("elect", "--topic", "resettable:99"), 2, "no partition 99 in topic 'resettable': it has 0…0"),
+        (("elect", "--topic", "nowhere", "--preferred"), 2, "there is no topic 'nowhere'"),
         (("produce", "words2", "--key-separator", ":"), 2, "has no ':'"),
         (("groups", "reset", "g", "--to", "sometime", "--topic", "resettable"), 2, "neither earliest"),
     ],
 )
 def test_mistakes_are_one_clear_line(shell: Shell, arguments: tuple[str, ...], code: int, words: str) -> None:
-    if "resettable" in arguments:
+    if {"resettable", "resettable:99"} & {*arguments}:
         shell.run("topics", "create", "resettable", "--partitions", "1")
     done = shell.run(*arguments, text="no separator\n")
     assert done.returncode == code, done.stderr
