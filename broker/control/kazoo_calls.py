@@ -63,6 +63,7 @@ def open_client(
     )
     client.negotiated_ms = session_timeout_ms
     _keep_negotiated_timeout(client)
+    _share_time_to_connect(client)
     return client
 
 
@@ -84,6 +85,17 @@ def _keep_negotiated_timeout(client: Any) -> None:
         return read_ms, connect_ms
 
     client._connection._connect = keep
+
+
+def _share_time_to_connect(client: Any) -> None:
+    """kazoo lets one server that does not answer take the whole session's time to connect; Java's client
+    gives each its share, so that the session outlives a server that swallows what it is sent."""
+    create = client.handler.create_connection
+
+    def create_within_share(*arguments: Any, timeout: float, **options: Any) -> Any:
+        return create(*arguments, timeout=timeout / max(len(client.hosts), 1), **options)
+
+    client.handler.create_connection = create_within_share
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """The ZooKeeper adapter against a real server, also one that goes away and comes back."""
 
 import asyncio
+import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
-from broker.control.kazoo_calls import in_order
+from broker.control.kazoo_calls import in_order, open_client
 from broker.control.multi_read import MultiRead
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import (
@@ -32,6 +34,27 @@ async def client(zookeeper: str) -> AsyncIterator[ZooKeeper]:
     client = await ZooKeeper.connect(zookeeper, session_timeout_ms=6000, wait_ms=10_000)
     yield client
     await client.close()
+
+
+def test_a_server_that_swallows_connections_takes_its_share_of_the_session_only(zookeeper: str) -> None:
+    """A full accept queue drops SYNs, as a firewall or a site that is cut off does."""
+    with socket.socket() as hole, socket.socket() as first, socket.socket() as second:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(0)
+        for filling in (first, second):
+            filling.setblocking(False)
+            filling.connect_ex(hole.getsockname())
+        dead = "{}:{}".format(*hole.getsockname())
+        living = zookeeper.partition("/")[0]
+        client = open_client(f"{dead},{living},{living},{living}", 12_000, preferred=(dead,))
+        begun = time.monotonic()
+        try:
+            client.start(timeout=60)
+            took = time.monotonic() - begun
+        finally:
+            client.stop()
+            client.close()
+    assert 2.5 < took < 11, "a quarter of the session for one of four; all of it loses the session"
 
 
 async def fires(event: asyncio.Event) -> None:
