@@ -7,7 +7,7 @@ Owns who is copied from where, also when a leader comes back somewhere else. Mus
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from broker.replication.fetch_session import Key
@@ -39,20 +39,21 @@ class ReplicaFetchers:
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._of: dict[Key, LeaderFetcher] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._leaving = False
+        self._handing_over: frozenset[Key] = frozenset()
 
-    def follow_no_more(self) -> None:
-        """This broker is about to stop: what it hands over it does not copy from the new leaders any more,
-        which would take it for one that wants to be in sync.
+    def follow_no_more(self, led: Iterable[Key]) -> None:
+        """This broker is about to stop: what it leads and hands over it does not copy from the new leaders,
+        which would take it for one that wants to be in sync. What it follows it copies as long as it is
+        waited for, whoever leads that next.
         """
-        self._leaving = True
+        self._handing_over = frozenset(led)
 
     def follow(self, partition: Partition, leader: Leader) -> None:
         """Copy from this leader from now on, after cutting off what it does not have."""
-        if self._leaving:
+        key = (partition.topic_id, partition.index)
+        if key in self._handing_over:
             self.unfollow(partition)
             return
-        key = (partition.topic_id, partition.index)
         before = self._of.get(key)
         self.relocate(leader)
         fetcher = self._fetchers.get(leader.broker_id)

@@ -83,8 +83,8 @@ class Replicating:
         periodic.every(max_lag_s / 2, "ISR shrinking", lambda: self._shrink(max_lag_s))
 
     def about_to_stop(self) -> None:
-        """What is handed over from now on is not followed."""
-        self.fetchers.follow_no_more()
+        """What this broker leads now is not followed once it is handed over."""
+        self.fetchers.follow_no_more((each.topic_id, each.index) for each in self._replicas if each.is_leader)
 
     async def follow_no_more(self) -> None:
         """Others have been told not to wait for this broker's copies."""

@@ -256,6 +256,16 @@ async def test_partitions_follow_a_leader_that_moves(two: Two) -> None:
     assert set(two.fetchers.lags()) == {("t", 0), ("t", 1)}
 
 
+async def test_who_is_about_to_stop_copies_on_what_it_does_not_hand_over(two: Two) -> None:
+    """It is in the ISR of that: acks=all waits for it, also under the next leader."""
+    two.fetchers.follow_no_more([(two.topic_id, 0)])
+    two.follow(index=0)
+    two.follow(leader_epoch=2, index=1)
+    two.append(b"a", index=1)
+    await two.copied(1)
+    assert set(two.fetchers.lags()) == {("t", 1)}
+
+
 async def test_a_follower_of_one_partition_no_more_follows_the_others(two: Two) -> None:
     for index in (0, 1):
         two.follow(index=index)
