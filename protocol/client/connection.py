@@ -202,7 +202,7 @@ class Connection:
             answer.set_exception(
                 RequestTimeoutError(f"{self.peer}: no answer to {_name(request)} within {timeout_s:g} s")
             )
-        self._receiver.abort(f"an earlier request ({_name(request)}) timed out")
+            self._receiver.abort(f"an earlier request ({_name(request)}) timed out")
 
     def _encode(
         self,

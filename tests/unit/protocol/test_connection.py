@@ -198,6 +198,14 @@ async def test_no_answer_in_time_fails_the_request_and_the_connection():
         assert connection.closed
 
 
+async def test_a_time_limit_that_passes_while_the_caller_of_an_answer_wakes_costs_no_connection():
+    async with talking(echo) as (_, connection):
+        answered = asyncio.get_running_loop().create_future()
+        answered.set_result(memoryview(b""))
+        connection._overdue(answered, type(question("late")), 1.0)
+        assert names(await connection.send(question("next"))) == ["next"]
+
+
 async def test_a_late_answer_to_a_cancelled_request_is_no_harm():
     release = asyncio.Event()
 
