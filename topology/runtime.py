@@ -81,7 +81,8 @@ class Runtime:
 
     def choose_ports(self, topology: Topology) -> None:
         """Settle every port: as declared, else the one of the last start if it is free, else a new one."""
-        taken = {port for port in _declared(topology).values() if port}
+        fixed = (*_declared(topology).values(), *_declared_metrics(topology).values())
+        taken = {port for port in fixed if port}
         ports = {**_declared(topology), **dict.fromkeys(simulated_ports(topology), 0)}
         for name, declared in ports.items():
             self.ports[name] = declared or _keep_or_choose(self.ports.get(name), taken)
@@ -90,15 +91,18 @@ class Runtime:
             self.metrics_ports[name] = declared or _keep_or_choose(self.metrics_ports.get(name), taken)
             taken.add(self.metrics_ports[name])
 
-    def taken_ports(self, topology: Topology, *, declared: bool) -> dict[str, int]:
-        """Ports that somebody listens at now, by name: those that the file declares, or those chosen here."""
-        fixed = {**_declared(topology), **_declared_metrics(topology)}
-        return {
-            name: port
-            for ports in (self.ports, self.metrics_ports)
+    def taken_ports(self, topology: Topology, *, declared: bool) -> list[tuple[str, int]]:
+        """Name and port, where somebody listens now: those that the file declares, or those chosen here.
+
+        A broker has two ports under one name: what it serves at, and its metrics'.
+        """
+        kinds = ((self.ports, _declared(topology)), (self.metrics_ports, _declared_metrics(topology)))
+        return [
+            (name, port)
+            for ports, fixed in kinds
             for name, port in ports.items()
             if (fixed.get(name, 0) == port) == declared and not _is_free(port)
-        }
+        ]
 
     def bootstrap_servers(self, topology: Topology, cluster: str, site: str | None = None) -> str:
         """`host:port,…` of a cluster, wherever it runs. Raises NotRunning before the first start.

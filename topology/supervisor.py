@@ -83,13 +83,13 @@ class Supervisor:
         end = loop.time() + _PORT_WAIT_S
         while True:
             taken = self.runtime.taken_ports(self.topology, declared=True)
-            wrong = [f"{port} ({name})" for name, port in taken.items() if name in self._autostarted()]
+            wrong = [f"{port} ({name})" for name, port in taken if name in self._autostarted()]
             if not wrong:
                 return
             if loop.time() >= end:
                 raise ProcessFailed(
-                    f"another program listens at port {', '.join(wrong)}: end it, or change `port` in"
-                    f" {self._file} (without one a free port is chosen)"
+                    f"another program listens at port {', '.join(wrong)}: end it, or change that port"
+                    f" in {self._file} (without one a free port is chosen); nothing was started"
                 )
             await asyncio.sleep(0.1)
 
@@ -102,7 +102,7 @@ class Supervisor:
             lost = self.runtime.taken_ports(self.topology, declared=False)
             if not lost or not again:
                 raise
-            names = ", ".join(f"{port} ({name})" for name, port in lost.items())
+            names = ", ".join(f"{port} ({name})" for name, port in lost)
             self._report(f"another program took port {names} meanwhile: starting again with other ports")
             return False
         return True

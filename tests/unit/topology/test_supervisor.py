@@ -148,6 +148,22 @@ async def test_a_declared_port_that_is_taken_is_named_before_anything_starts(tmp
     await running.stop()
 
 
+@pytest.mark.parametrize("setting", ["port", "metrics_port"])
+async def test_a_brokers_declared_ports_are_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    """Both stand under the broker's name: one must not hide the other."""
+    monkeypatch.setattr("topology.supervisor._PORT_WAIT_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        clusters = f"clusters: {{east: {{datacenter: here, brokers: [{{id: 1, {setting}: {port}}}]}}}}"
+        text = "\n".join(clusters if line.startswith("clusters") else line for line in TEXT.splitlines())
+        running = Supervisor(parse_topology(text, folder=tmp_path), tmp_path / "topology.yaml")
+        with pytest.raises(ProcessFailed, match=rf"listens at port {port} \(east-broker-1\): end it"):
+            await running.start()
+        assert {row["state"] for row in running.status()} == {"stopped"}
+
+
 async def test_a_chosen_port_that_is_taken_meanwhile_is_chosen_anew(tmp_path: Path) -> None:
     """Somebody else binds it between the choice and the start of our process."""
     lines: list[str] = []
