@@ -17,10 +17,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolation
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.book import Account, State
+from replicator.discovery import Wanted
 from replicator.drift import found_now
-from replicator.progress import ProgressStore
+from replicator.progress import Progress, ProgressStore
 from replicator.renaming import Rename
 from replicator.settings import TOPICS_EXCLUDE, ClusterEnd, LinkSettings
 from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, Link, LinkStatus, run_link
@@ -143,7 +144,7 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
             for number in wanted.source.partitions
         ]
         first, ends = await _ranges(source, spots)
-        entries = (await ProgressStore(target, settings.progress_topic).refresh()).entries()
+        progress = await ProgressStore(target, settings.progress_topic).refresh()
     topics = tuple(
         CopyTopic(
             name,
@@ -154,11 +155,24 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         )
         for name, wanted in sorted(found.wanted.items())
     )
-    stored = {
-        tp: (entry.ledger.next_source_offset, entry.ledger.records, entry.ledger.bytes)
-        for tp, entry in entries.items()
-    }
-    return CopyPlan(settings, topics, ends, found.refused, stored)
+    return CopyPlan(settings, topics, ends, found.refused, _stored(progress, found.wanted, spots))
+
+
+def _stored(
+    progress: Progress, wanted: Mapping[str, Wanted], spots: Sequence[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int, int]]:
+    """Counts go on only between the same two topics: for another one, or a new one, they begin at nothing."""
+    stored = {}
+    for tp in spots:
+        one = wanted[tp.topic]
+        entry = progress.into(tp, one.target_name)
+        if entry is None or one.target is None:
+            continue
+        ledger = entry.ledger
+        ids = (uuid_to_text(one.source.topic_id), uuid_to_text(one.target.topic_id))
+        if (ledger.source.topic_id, ledger.target.topic_id) == ids:
+            stored[tp] = (ledger.next_source_offset, ledger.records, ledger.bytes)
+    return stored
 
 
 def _settings(request: CopyRequest, source_id: str, target_id: str) -> LinkSettings:

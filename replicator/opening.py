@@ -87,17 +87,20 @@ def begin(
 def _filled_again(
     old: PartitionLedger, source: Lineage, target: Lineage, ranges: Ranges, now_ms: int
 ) -> Beginning:
-    """A new target topic gets everything that the source still has."""
+    """A new target topic gets everything that the source still has, and so does one of another name."""
+    why = "target topic re-created"
+    if old.target.topic != target.topic:
+        why = f"the target topic was {old.target.topic} before"
     first = old.runs.source_start
     start = max(ranges.source_first, first)
     made = PartitionLedger(source, target, OffsetMap(start, ranges.target_end), notes=list(old.notes))
     made.former_gaps = list(old.former_gaps)
     made.gaps, again = gaps_before(old.gaps, start)
-    made.notes += [Note(f"{gap} was read again: target topic re-created", now_ms) for gap in again]
+    made.notes += [Note(f"{gap} was read again: {why}", now_ms) for gap in again]
     if start == first:
         return Beginning(Entry(made))
     made.gaps = [gap for gap in made.gaps if gap.start < first]  # those behind are in the new one
-    made.gaps.append(Gap(first, start, "target topic re-created; gone at the source", now_ms))
+    made.gaps.append(Gap(first, start, f"{why}; gone at the source", now_ms))
     return Beginning(Entry(made), made.gaps[-1:])
 
 
@@ -155,6 +158,8 @@ class Opener:
         ranges = await self._ranges(_tp(source), _tp(target))
         beginning = begin(entry, source, target, ranges, start_at=start_at, seen_end=seen_end)
         ledger = beginning.entry.ledger
+        if entry is not None and entry.ledger.target.topic != target.topic:
+            _say_renamed(entry.ledger.target.topic, target, ranges)
         if ranges.target_end > ledger.runs.target_end:
             beginning.gaps += await self._match_tail(beginning.entry, ranges)
         return beginning
@@ -233,6 +238,18 @@ async def _answered(
         if stop:
             return fetched, stop
     raise ProtocolError(f"{tp}: no batches at offset {offset}, although the log goes on behind it")
+
+
+def _say_renamed(before: str, target: Lineage, ranges: Ranges) -> None:
+    """A link that has no progress in the new topic copies all of it, behind whatever stands there."""
+    if ranges.target_end:
+        _log.warning(
+            "%s-%d holds records up to offset %d that this link has no progress of (its copy was called %s"
+            " before): all of the source is copied behind them; delete the topic first if they are the same",
+            *(target.topic, target.partition, ranges.target_end, before),
+        )
+    else:
+        _log.info("%s-%d is filled anew, it was called %s before", target.topic, target.partition, before)
 
 
 def _retention_hole(ledger: PartitionLedger, source_first: int) -> list[Gap]:

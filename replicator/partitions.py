@@ -165,7 +165,7 @@ class Partitions:
         topic = self._wanted.get(account.tp.topic)
         if topic is None or topic.target is None:
             return
-        stored = account.entry or self.stored.get(account.tp)
+        stored = await self._progress_of(account)
         source, target = self._lineages(account, topic)
         start_at = self.initial.get(account.tp)
         beginning = await self._opener.open(
@@ -190,6 +190,15 @@ class Partitions:
             account.source_end = account.seen_end = -1
         account.state = State.RUNNING
         account.reason = ""
+
+    async def _progress_of(self, account: Account) -> Entry | None:
+        """Progress belongs to one topic of the target: when that has another name than before, what this name
+        had counts, and the other is kept for the way back."""
+        entry = account.entry or self.stored.get(account.tp)
+        if entry is None or entry.ledger.target.topic == account.target.topic:
+            return entry
+        await self._store.set_aside(entry)
+        return self._store.into(account.tp, account.target.topic) or entry
 
     def _lineages(self, account: Account, topic: Wanted) -> tuple[Lineage, Lineage]:
         assert topic.target is not None

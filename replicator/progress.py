@@ -6,7 +6,7 @@ with keys of their own, so that what is written each half second stays small how
 Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
 
 Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
-`acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
+`former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
 `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`.
 """
 
@@ -23,6 +23,7 @@ from protocol.client import Acl, ClusterClient
 from protocol.types import TopicPartition
 from replicator import acknowledgements, acl_store
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
+from replicator.acl_rules import Granted
 from replicator.internal_topics import InternalTopic, Row
 from replicator.lease import Lease, LeaseView
 from replicator.settings import progress_topic
@@ -64,16 +65,24 @@ def rows_of(entry: Entry) -> tuple[list[Row], int]:
     for index in range(min(entry.sealed, sealed), sealed):
         part = runs.part(index * RUNS_PER_SLICE, (index + 1) * RUNS_PER_SLICE)
         rows.append((_slice_key(entry.ledger, index), part.encode()))
+    topic, partition = entry.tp
+    rows.append((f"partition/{topic}/{partition}".encode(), _head(entry, sealed)))
+    return rows, sealed
+
+
+def _head(entry: Entry, sealed: int) -> bytes:
+    runs = entry.ledger.runs.part(sealed * RUNS_PER_SLICE)
     value = {
-        "ledger": replace(entry.ledger, runs=runs.part(sealed * RUNS_PER_SLICE)).to_json(),
+        "ledger": replace(entry.ledger, runs=runs).to_json(),
         "producer": list(entry.producer) if entry.producer else None,
         "epoch": entry.epoch,
         "sealed": sealed,
     }
-    topic, partition = entry.tp
-    key = f"partition/{topic}/{partition}".encode()
-    rows.append((key, json.dumps(value, separators=(",", ":")).encode()))
-    return rows, sealed
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _former_key(tp: TopicPartition, target_topic: str) -> bytes:
+    return f"former/{tp.topic}/{tp.partition}/{target_topic}".encode()
 
 
 def _slice_key(ledger: PartitionLedger, index: int) -> bytes:
@@ -94,9 +103,10 @@ class Progress:
     """What the link has set at the target, by source topic."""
     acknowledged: dict[Difference, Acknowledgement] = field(default_factory=dict)
     """Differences that somebody has taken note of."""
-    _acls: dict[bytes, dict[Acl, Acl]] = field(default_factory=dict)
+    _acls: dict[bytes, dict[Acl, Granted]] = field(default_factory=dict)
     _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
-    _slices: dict[bytes, bytes] = field(default_factory=dict)
+    _parts: dict[bytes, bytes] = field(default_factory=dict)
+    """Slices, and where partitions stood in topics that they are not copied into any more."""
 
     def apply(self, rows: Iterable[Row]) -> None:
         """Takes in rows in order; a null value removes its key."""
@@ -113,25 +123,41 @@ class Progress:
                 row = acknowledgements.read_row(key, value or b"")
                 if row is not None:
                     self.acknowledged[row[0]] = row[1]
-            elif key.startswith(b"runs/"):
-                _put(self._slices, key, value)
+            elif key.startswith((b"runs/", b"former/")):
+                _put(self._parts, key, value)
             elif key.startswith(b"partition/"):
                 _, topic, partition = key.decode().split("/")
                 _put(self._heads, TopicPartition(topic, int(partition)), value)
 
-    def acls(self) -> dict[Acl, Acl]:
-        """What the link has granted at the target, each with its origin at the source."""
-        return {there: origin for row in self._acls.values() for there, origin in row.items()}
+    def acls(self) -> dict[Acl, Granted]:
+        """What the link has granted at the target, and why."""
+        return {there: granted for row in self._acls.values() for there, granted in row.items()}
 
     def entries(self) -> dict[TopicPartition, Entry]:
         """All partitions that can be read; a damaged record is left out, aloud."""
         found: dict[TopicPartition, Entry] = {}
         for tp, value in self._heads.items():
-            try:
-                found[tp] = self._entry(value)
-            except (LedgerError, KeyError, TypeError, ValueError) as error:
-                _log.error("progress of %s cannot be read, it starts anew: %r", tp, error)
+            entry = self._readable(tp, value)
+            if entry is not None:
+                found[tp] = entry
         return found
+
+    def into(self, tp: TopicPartition, target_topic: str) -> Entry | None:
+        """Where a partition stands in that topic of the target, if it was ever copied into it: a link whose
+        names change and change back goes on there, and fills no topic a second time."""
+        head = self._heads.get(tp)
+        current = self._readable(tp, head) if head is not None else None
+        if current is not None and current.ledger.target.topic == target_topic:
+            return current
+        former = self._parts.get(_former_key(tp, target_topic))
+        return self._readable(tp, former) if former is not None else None
+
+    def _readable(self, tp: TopicPartition, value: bytes) -> Entry | None:
+        try:
+            return self._entry(value)
+        except (LedgerError, KeyError, TypeError, ValueError) as error:
+            _log.error("progress of %s cannot be read, it starts anew: %r", tp, error)
+            return None
 
     def _entry(self, value: bytes) -> Entry:
         data = json.loads(value)
@@ -139,9 +165,9 @@ class Progress:
         producer = data["producer"]
         sealed = int(data["sealed"])
         if sealed:
-            whole = OffsetMap.decode(self._slices[_slice_key(ledger, 0)])
+            whole = OffsetMap.decode(self._parts[_slice_key(ledger, 0)])
             for index in range(1, sealed):
-                whole.extend(OffsetMap.decode(self._slices[_slice_key(ledger, index)]))
+                whole.extend(OffsetMap.decode(self._parts[_slice_key(ledger, index)]))
             whole.extend(ledger.runs)
             ledger.runs = whole
         return Entry(
@@ -210,6 +236,16 @@ class ProgressStore:
         for entry, sealed in slices:
             entry.sealed = sealed
 
+    async def set_aside(self, entry: Entry) -> None:
+        """Keeps where an entry stands in its topic of the target, before another topic takes its place."""
+        await self._topic.append(
+            [(_former_key(entry.tp, entry.ledger.target.topic), _head(entry, entry.sealed))]
+        )
+
+    def into(self, tp: TopicPartition, target_topic: str) -> Entry | None:
+        """As last read (`Progress.into`)."""
+        return self._progress.into(tp, target_topic)
+
     async def save_initial(self, initial: Mapping[TopicPartition, int]) -> None:
         """Notes, once and before anything is copied, where the first start begins."""
         rows = [[tp.topic, tp.partition, offset] for tp, offset in sorted(initial.items())]
@@ -228,7 +264,7 @@ class ProgressStore:
             ]
         )
 
-    async def save_acls(self, before: Mapping[Acl, Acl], after: Mapping[Acl, Acl]) -> None:
+    async def save_acls(self, before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> None:
         """Notes what the link has granted at the target, and grants about to be made."""
         await self._topic.append(acl_store.rows_of(before, after))
 

@@ -119,6 +119,59 @@ async def test_a_copy_takes_in_topics_that_were_not_asked_for_before(pair, clien
     assert [len(await records(west, topic)) for topic in (first, second)] == [5, 5]
 
 
+async def test_a_copy_into_another_topic_and_back_goes_on_in_each(pair, clients):
+    """Progress belongs to the topic at the target, and so do the records that are counted."""
+    east, west = clients
+    topic = fresh("late")
+    await create(east, topic)
+    what = (*ends(pair), "--topics", topic, "--name", topic, "--until-now", "--json")
+    into_other = ("--rename", f"{topic}={topic}-2")
+    for tag, rename, copied in (
+        ("one", (), 10),
+        ("two", into_other, 20),
+        ("three", (), 20),
+        ("four", into_other, 20),
+        ("", into_other, 0),
+        ("", (), 10),
+    ):
+        if tag:
+            await produce(east, topic, some(10, tag))
+        code, out, err = await run("copy", *what, *rename)
+        assert code == 0, err
+        said = json.loads(out)
+        assert (said["records"], said["arrived"]) == (copied, True), (tag, said)
+        there = f"{topic}-2" if rename else topic
+        assert await content(east, topic) == await content(west, there), tag
+    await west.delete_topics([topic])
+    code, out, err = await run("copy", *what)  # what was deleted is filled again, and counted
+    assert (code, json.loads(out)["records"]) == (0, 40), err
+    assert await content(east, topic) == await content(west, topic)
+
+
+async def test_a_naming_policy_that_is_changed_and_changed_back_doubles_nothing(pair, clients):
+    east, west = clients
+    topic = fresh("policy")
+    await create(east, topic)
+    for number, naming in enumerate(("prefix", "identity", "prefix"), start=1):
+        await produce(east, topic, some(10, str(number)))
+        settings = LinkSettings(
+            source=ClusterEnd(alias=f"{topic}-A", bootstrap=pair.east),
+            target=ClusterEnd(alias=f"{topic}-B", bootstrap=pair.west),
+            topics=(topic,),
+            groups=(),
+            naming=naming,
+        )
+        there = topic if naming == "identity" else f"{topic}-A.{topic}"
+        async with running(settings) as link:
+
+            async def complete(there=there, expected=10 * number):
+                return len(await records(west, there)) >= expected
+
+            await eventually(complete, "everything is there", BOUND_S)
+            assert await link.stop() == 0
+        assert await content(east, topic) == await content(west, there)
+
+
 async def test_a_killed_copy_goes_on_and_writes_nothing_twice(pair, clients):
     east, west = clients
     topic = fresh("killed")

@@ -89,6 +89,12 @@ def test_a_target_created_again_is_filled_again_and_says_what_the_source_no_long
     assert [(gap.start, gap.end) for gap in short.gaps] == [(0, 60)]
 
 
+def test_a_target_of_another_name_is_not_called_created_again():
+    short = go(stored(), (60, 200, 0), target=TARGET._replace(topic_id="t2", topic="late2"))
+    assert position(short) == (60, 0)
+    assert "was east.orders before" in short.gaps[0].reason
+
+
 def test_records_that_the_target_lost_are_copied_again():
     beginning = go(stored(), (0, 200, 120))
     assert position(beginning) == (70, 120)

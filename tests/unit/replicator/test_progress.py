@@ -94,3 +94,19 @@ def test_a_missing_slice_is_damage_and_not_a_silent_hole(caplog):
     rows = written(made)
     found.apply(rows[1:])
     assert found.entries() == {}
+
+
+def test_progress_is_kept_for_each_topic_of_the_target():
+    made, other, found = entry(), entry(), Progress()
+    other.ledger.target = made.ledger.target._replace(topic="orders", topic_id="t3")
+    book(made, [(1, 2)] * 11)  # with slices of its own
+    found.apply(written(made))
+    assert found.into(TP, "orders") is None
+    found.apply([(progress._former_key(TP, "east.orders"), progress._head(made, made.sealed))])
+    book(other, [(0, 3)])
+    found.apply(written(other))
+    assert found.entries()[TP].ledger == other.ledger
+    back = found.into(TP, "east.orders")
+    assert (back.ledger, back.sealed) == (made.ledger, made.sealed)
+    assert found.into(TP, "orders").ledger == other.ledger
+    assert found.into(TP._replace(partition=3), "orders") is None
