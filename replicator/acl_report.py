@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocol.client import Acl, ClusterClient
-from replicator.acl_rules import Scope
+from replicator.acl_rules import Granted, Scope
 from replicator.acl_sync import AclSync
 from replicator.drift import found_now
 from replicator.filters import NameFilter
@@ -25,7 +25,14 @@ async def acl_report(source: ClusterClient, target: ClusterClient, settings: Lin
     accepts = NameFilter(settings.groups, settings.groups_exclude).accepts
     groups = [one.group_id for one in await source.list_groups() if accepts(one.group_id)]
     scope = Scope(settings.names(), topics, groups, accepts)
-    sync = AclSync(source, target, lambda: scope, _never, report_only=True)
+    sync = AclSync(
+        source,
+        target,
+        lambda: scope,
+        _never,
+        report_only=True,
+        revoke_at_most=settings.acls_revoke_at_most,
+    )
     sync.owned = (await ProgressStore(target, settings.progress_topic).refresh()).acls()
     await sync.once()
     report = sync.to_json()
@@ -36,5 +43,5 @@ async def acl_report(source: ClusterClient, target: ClusterClient, settings: Lin
     return report
 
 
-async def _never(before: Mapping[Acl, Acl], after: Mapping[Acl, Acl]) -> None:
+async def _never(before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> None:
     raise AssertionError("a report stores nothing")

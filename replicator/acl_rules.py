@@ -3,13 +3,15 @@
 Owns translating and comparing, pure. As MM2 does, writing is withheld from the mirror (ALLOW WRITE is left
 out, ALLOW ALL becomes ALLOW READ) and DENY stays as it is. Beyond MM2 (its KAFKA-15119 and the literal
 `A.*` that no topic matches): prefixed patterns and groups are taken along, `*` becomes what covers the link's
-topics and no other, and what was revoked at the source is revoked here if this link had granted it.
+topics and no other, and what was revoked at the source is revoked here if this link had granted it: of the
+same cluster, a few at a time (DESIGN §4, I9), never because a source shows nothing any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from replicator.naming import Naming
@@ -18,6 +20,16 @@ _ANY_NAME = "*"
 WRITE_WITHHELD = "writing is withheld from a mirror"
 NOT_OURS = "no topic or group of this link matches it"
 OTHER_KIND = "only ACLs of topics and groups are taken along"
+
+REVOKED_AT_ONCE = 10
+"""So many may always go in one pass, and a quarter of what the link has granted."""
+
+
+class Granted(NamedTuple):
+    """Why the link has granted something: the ACLs that it stands for, and the id of their cluster."""
+
+    cluster: str
+    origins: frozenset[Acl]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +52,16 @@ class Translated:
 
 @dataclass(slots=True)
 class Plan:
-    """What to do at the target. `owned` is what the link will have granted then, each with its origin."""
+    """What to do at the target. `owned` is what the link will have granted then."""
 
     create: list[Acl] = field(default_factory=list)
     revoke: list[Acl] = field(default_factory=list)
-    owned: dict[Acl, Acl] = field(default_factory=dict)
+    owned: dict[Acl, Granted] = field(default_factory=dict)
     foreign: int = 0
     """Wanted ones that somebody else had granted already: they are never revoked."""
+    held: list[Acl] = field(default_factory=list)
+    """To be revoked, and left alone until somebody allows it: `held_because`."""
+    held_because: str | None = None
 
 
 def translate(source: Collection[Acl], scope: Scope) -> Translated:
@@ -69,24 +84,59 @@ def translate(source: Collection[Acl], scope: Scope) -> Translated:
 
 
 def plan(
-    translated: Translated, source: Collection[Acl], target: Collection[Acl], owned: Mapping[Acl, Acl]
+    translated: Translated,
+    source: Collection[Acl],
+    target: Collection[Acl],
+    owned: Mapping[Acl, Granted],
+    cluster: str,
+    at_most: int | None = None,
 ) -> Plan:
-    """Compares. An owned ACL goes only when its origin is gone from the source: a topic that is not seen for
-    a moment, or a pattern of the link that was changed, takes nobody's rights away."""
+    """Compares. An owned ACL goes only when all its origins are gone from the cluster that had them: a topic
+    that is not seen for a moment, or a pattern of the link that was changed, takes nobody's rights away, nor
+    does another cluster with the source's alias. `at_most`: somebody allows so many to go at once."""
     made = Plan(owned=dict(owned))
     for acl, origins in sorted(translated.wanted.items()):
+        if acl in target and acl not in owned:
+            made.foreign += 1
+            continue
         if acl not in target:
             made.create.append(acl)
-            made.owned[acl] = min(origins)
-        elif acl not in owned:
-            made.foreign += 1
-        elif owned[acl] not in origins:
-            made.owned[acl] = min(origins)
-    for acl, origin in sorted(owned.items()):
-        if acl not in translated.wanted and origin not in source:
+        made.owned[acl] = Granted(cluster, frozenset(origins) | _left(owned.get(acl), source, cluster))
+    for acl, granted in sorted(owned.items()):
+        if acl in translated.wanted or granted.cluster != cluster:
+            continue
+        left = _left(granted, source, cluster)
+        if left:
+            made.owned[acl] = Granted(cluster, left)
+        else:
             made.revoke.append(acl)
-            del made.owned[acl]
+    made.held_because = _held_because(len(made.revoke), len(owned), bool(source), at_most)
+    if made.held_because is not None:
+        made.held, made.revoke = made.revoke, []
+    for acl in made.revoke:
+        del made.owned[acl]
     return made
+
+
+def _left(granted: Granted | None, source: Collection[Acl], cluster: str) -> frozenset[Acl]:
+    """Origins that are still there."""
+    if granted is None or granted.cluster != cluster:
+        return frozenset()
+    return granted.origins.intersection(source)
+
+
+def _held_because(going: int, owned: int, source_has_any: bool, at_most: int | None) -> str | None:
+    if not going or (at_most is not None and going <= at_most):
+        return None
+    allow = f"if that is meant, set acls_revoke_at_most: {going}"
+    if not source_has_any:
+        return f"the source shows no ACLs at all, {going} would be revoked: {allow}"
+    limit = max(REVOKED_AT_ONCE, owned // 4) if at_most is None else at_most
+    if going > limit:
+        return (
+            f"{going} of {owned} ACLs granted by the link would be revoked at once (limit {limit}): {allow}"
+        )
+    return None
 
 
 def _operation(acl: Acl) -> AclOperation | None:

@@ -11,13 +11,14 @@ import logging
 from collections.abc import Mapping
 
 from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource
+from replicator.acl_rules import Granted
 
 _log = logging.getLogger("isthmus.replicator")
 
 PREFIX = "acls/"
 
 
-def rows_of(before: Mapping[Acl, Acl], after: Mapping[Acl, Acl]) -> list[tuple[bytes, bytes | None]]:
+def rows_of(before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> list[tuple[bytes, bytes | None]]:
     """The rows to write when what the link has granted changes; None: nothing is left of that resource."""
     old, new = _by_resource(before), _by_resource(after)
     return [
@@ -27,26 +28,33 @@ def rows_of(before: Mapping[Acl, Acl], after: Mapping[Acl, Acl]) -> list[tuple[b
     ]
 
 
-def read_row(value: bytes | None) -> dict[Acl, Acl]:
-    """What `rows_of` wrote under one key: ACLs at the target and their origins."""
+def read_row(value: bytes | None) -> dict[Acl, Granted]:
+    """What `rows_of` wrote under one key: ACLs at the target and why they were granted."""
     try:
-        pairs = json.loads(value) if value else []
-        return {_acl(there): _acl(origin) for there, origin in pairs}
+        grants = json.loads(value) if value else []
+        return {
+            _acl(there): Granted(str(cluster), frozenset(map(_acl, origins)))
+            for there, cluster, origins in grants
+        }
     except (TypeError, ValueError) as error:
         _log.error("ACLs that the link has granted cannot be read: %r", error)
         return {}
 
 
-def _by_resource(owned: Mapping[Acl, Acl]) -> dict[str, dict[Acl, Acl]]:
-    found: dict[str, dict[Acl, Acl]] = {}
-    for acl, origin in owned.items():
+def _by_resource(owned: Mapping[Acl, Granted]) -> dict[str, dict[Acl, Granted]]:
+    found: dict[str, dict[Acl, Granted]] = {}
+    for acl, granted in owned.items():
         key = f"{PREFIX}{acl.resource.name}/{acl.pattern.name}/{acl.name}"
-        found.setdefault(key, {})[acl] = origin
+        found.setdefault(key, {})[acl] = granted
     return found
 
 
-def _value(pairs: Mapping[Acl, Acl]) -> bytes:
-    return json.dumps([[list(there), list(origin)] for there, origin in sorted(pairs.items())]).encode()
+def _value(grants: Mapping[Acl, Granted]) -> bytes:
+    rows = [
+        [list(there), granted.cluster, [list(origin) for origin in sorted(granted.origins)]]
+        for there, granted in sorted(grants.items())
+    ]
+    return json.dumps(rows).encode()
 
 
 def _acl(fields: list[object]) -> Acl:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from protocol.client import Acl, AclResource, ClusterClient, NotSupportedError
 from protocol.errors import ErrorCode, KafkaError
-from replicator.acl_rules import WRITE_WITHHELD, Plan, Scope, plan, translate
+from replicator.acl_rules import WRITE_WITHHELD, Granted, Plan, Scope, plan, translate
 from replicator.piecemeal import piecemeal
 
 _log = logging.getLogger("isthmus.replicator")
 
 _SHOWN = 100
 
-Store = Callable[[Mapping[Acl, Acl], Mapping[Acl, Acl]], Awaitable[None]]
+Store = Callable[[Mapping[Acl, Granted], Mapping[Acl, Granted]], Awaitable[None]]
 """Stores what the link has granted: before, after."""
 
 
@@ -38,14 +39,16 @@ class AclSync:
         store: Store,
         *,
         report_only: bool,
+        revoke_at_most: int | None = None,
     ) -> None:
         self._source = source
         self._target = target
         self._scope = scope
         self._store = store
         self._report_only = report_only
-        self.owned: dict[Acl, Acl] = {}
-        """What the link has granted at the target, each with its origin at the source."""
+        self._revoke_at_most = revoke_at_most
+        self.owned: dict[Acl, Granted] = {}
+        """What the link has granted at the target, and why."""
         self.reason: str | None = "not looked at yet"
         """Why nothing is synced; None: it is."""
         self._plan = Plan()
@@ -65,7 +68,11 @@ class AclSync:
         if source is None or target is None:
             return
         translated = translate(source, self._scope())
-        self._plan = todo = plan(translated, source, target, self.owned)
+        cluster = self._source.cluster_id or ""
+        todo = plan(translated, source, target, self.owned, cluster, self._revoke_at_most)
+        if todo.held_because is not None and todo.held_because != self._plan.held_because:
+            _log.error("ACLs are not revoked: %s", todo.held_because)
+        self._plan = todo
         self._withheld = [acl for acl, why in translated.left_out.items() if why == WRITE_WITHHELD]
         self._say(self.REPORT_ONLY if self._report_only else None)
         if self._report_only:
@@ -78,11 +85,11 @@ class AclSync:
         kept = await self._apply(self._target.create_acls, todo.create, "granted")
         stuck = await self._apply(self._target.delete_acls, todo.revoke, "revoked")
         self._refused = {**kept, **stuck}
-        after = {acl: origin for acl, origin in self.owned.items() if acl in todo.owned or acl in stuck}
+        after = {acl: why for acl, why in self.owned.items() if acl in todo.owned or acl in stuck}
         if after != self.owned:
             await self._store(self.owned, after)
             self.owned = after
-        self._plan = Plan(list(kept), list(stuck), after, todo.foreign)
+        self._plan = replace(todo, create=list(kept), revoke=list(stuck), owned=after)
 
     async def _described(self, client: ClusterClient, side: str) -> set[Acl] | None:
         """None, with the reason in `reason`, where there are no ACLs or the link may not see them."""
@@ -140,7 +147,8 @@ class AclSync:
             "granted_by_link": len(self.owned),
             "granted_by_others": self._plan.foreign,
             "to_grant": _texts(self._plan.create),
-            "to_revoke": _texts(self._plan.revoke),
+            "to_revoke": _texts([*self._plan.revoke, *self._plan.held]),
+            "not_revoked_because": self._plan.held_because,
             "write_withheld": _texts(self._withheld),
             "refused": {str(acl): error for acl, error in list(self._refused.items())[:_SHOWN]},
         }

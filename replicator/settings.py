@@ -136,6 +136,9 @@ class LinkSettings(BaseModel):
     """ACLs of the link's topics and, beyond MirrorMaker 2, of its groups."""
     acls_report_only: bool = False
     """Says in the status what would be granted and revoked, and changes nothing (somebody else owns ACLs)."""
+    acls_revoke_at_most: int | None = Field(default=None, ge=0)
+    """Allows so many ACLs to be revoked at once, whatever the source shows. None: ten, or a quarter of what
+    the link has granted, and none while the source shows no ACLs at all."""
     sync_topic_acls_interval_s: float = Field(default=30.0, gt=0)
     sync_group_offsets: bool = True
     sync_group_offsets_interval_s: float = Field(default=1.0, gt=0)

@@ -165,6 +165,7 @@ class Link:
             self._acl_scope,
             self._store.save_acls,
             report_only=settings.acls_report_only,
+            revoke_at_most=settings.acls_revoke_at_most,
         )
         self._found = Found()
         self._only: Set[str] | None = None

@@ -190,6 +190,8 @@ class Link(Model):
     sync_group_offsets: bool = True
     sync_topic_acls: bool = True
     acls_report_only: bool = False
+    acls_revoke_at_most: Annotated[int, Field(ge=0)] | None = None
+    """Allows so many ACLs to be revoked at once; else ten, or a quarter, none while the source has none."""
     config_properties_exclude: tuple[Pattern, ...] = ()
     """Settings of topics that are the target's own, besides MirrorMaker 2's list."""
     use_defaults_from: Literal["source", "target"] = "target"

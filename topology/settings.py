@@ -58,6 +58,7 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         sync_group_offsets=link.sync_group_offsets,
         sync_topic_acls=link.sync_topic_acls,
         acls_report_only=link.acls_report_only,
+        acls_revoke_at_most=link.acls_revoke_at_most,
         config_properties_exclude=(*CONFIG_PROPERTIES_EXCLUDE, *link.config_properties_exclude),
         use_defaults_from=link.use_defaults_from,
         on_gap=link.on_gap,

@@ -110,6 +110,8 @@ def acls(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> No
         for what in ("to_grant", "to_revoke", "write_withheld"):
             for text in report[what]:
                 say(f"{what.replace('_', ' ')}: {text}")
+        if report["not_revoked_because"]:
+            say(f"not revoked: {report['not_revoked_because']}")
         if report["reason"]:
             say(f"not synced: {report['reason']}")
     if report["to_grant"] or report["to_revoke"]:

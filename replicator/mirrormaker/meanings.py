@@ -98,6 +98,7 @@ LINK: Final[Mapping[str, Meaning]] = {
     "sync.topic.configs.enabled": Meaning("sync_topic_configs", switch),
     "sync.topic.configs.interval.seconds": Meaning("sync_topic_configs_interval_s", _seconds),
     "sync.topic.acls.enabled": Meaning("sync_topic_acls", switch),
+    "sync.topic.acls.revoke.at.most": Meaning("acls_revoke_at_most", _whole),  # ours alone
     "sync.topic.acls.interval.seconds": Meaning("sync_topic_acls_interval_s", _seconds),
     "replication.factor": Meaning("replication_factor", _whole),
     "offset-syncs.topic.replication.factor": Meaning("offset_syncs_topic_replication_factor", _whole),

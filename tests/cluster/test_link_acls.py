@@ -163,6 +163,36 @@ async def test_acls_come_along_without_write_and_go_when_they_are_revoked(pair):
         await hold(expected)  # carl's was granted by somebody else
 
 
+async def test_more_than_may_go_at_once_is_held_back_and_said_until_it_is_allowed(pair):
+    tag = fresh("held")
+    link = pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3, acls_revoke_at_most=1)
+    rows = [("TOPIC", "LITERAL", tag, who, "READ", "ALLOW") for who in ("ann", "bob")]
+    there = {(kind, pattern, f"{link.source.alias}.{name}", *rest) for kind, pattern, name, *rest in rows}
+    east, west = Acls(pair.east), Acls(pair.west)
+    await east.add(*rows)
+    async with ClusterClient(pair.east) as client:
+        await create(client, tag)
+    own = f"{link.source.alias}.{tag}"
+
+    async def both():
+        return await west.about(own) == there
+
+    async def neither():
+        return await west.about(own) == set()
+
+    async with running(link) as run:
+        await eventually(both, "both are granted", 60)
+        await east.remove(*rows)
+
+        async def told():
+            return "acls_revoke_at_most: 2" in (run.status.to_json()["acls"]["not_revoked_because"] or "")
+
+        await eventually(told, "the status says why", 60)
+    assert await both()
+    async with running(link.model_copy(update={"acls_revoke_at_most": 2})):
+        await eventually(neither, "both are revoked", 60)
+
+
 async def test_a_link_that_only_reports_changes_nothing(pair):
     tag = fresh("reported")
     link = pair.link(f"{tag}.*", acls_report_only=True, sync_topic_acls_interval_s=0.3)
@@ -250,7 +280,7 @@ async def test_what_mirrormaker_grants_we_grant_and_what_it_leaves_for_ever_we_r
     await east.add(*rows)
     async with ClusterClient(pair.east) as client:
         await create(client, topic)
-    link = pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3)
+    link = pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3, acls_revoke_at_most=12)
 
     async def granted(alias):
         found = await west.about(f"{alias}.{tag}")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from replicator import acl_store
-from replicator.acl_rules import NOT_OURS, OTHER_KIND, WRITE_WITHHELD, Scope, plan, translate
+from replicator.acl_rules import NOT_OURS, OTHER_KIND, WRITE_WITHHELD, Granted, Scope, plan, translate
 from replicator.naming import Naming
 from replicator.progress import Progress
 
@@ -91,9 +91,13 @@ def test_groups_follow_the_links_filter():
     assert wanted([acl("oth", resource=GROUP, pattern=PREFIXED)], **only_billing) == set()
 
 
-def step(source, target, owned, **kw):
+def why(*origins, cluster="E"):
+    return Granted(cluster, frozenset(origins))
+
+
+def step(source, target, owned, *, cluster="E", at_most=100, **kw):
     """One pass; the state behind it."""
-    made = plan(translate(source, scope(**kw)), source, target, owned)
+    made = plan(translate(source, scope(**kw)), source, target, owned, cluster, at_most)
     return (set(target) | set(made.create)) - set(made.revoke), made.owned
 
 
@@ -102,7 +106,7 @@ def test_what_was_revoked_at_the_source_is_revoked_if_the_link_had_granted_it():
     source = {acl("orders"), acl("orders", who="User:bob")}
     target, owned = step(source, {foreign}, {})
     assert target == {acl("east.orders"), foreign}
-    assert owned == {acl("east.orders"): acl("orders")}
+    assert owned == {acl("east.orders"): why(acl("orders"))}
     assert step(set(), target, owned) == ({foreign}, {})
 
 
@@ -120,8 +124,53 @@ def test_a_right_with_two_origins_goes_with_the_second():
     assert target == {acl("east.orders")}
     target, owned = step({acl("orders", ALL)}, target, owned)
     assert target == {acl("east.orders")}
-    assert owned == {acl("east.orders"): acl("orders", ALL)}
+    assert owned == {acl("east.orders"): why(acl("orders", ALL))}
     assert step(set(), target, owned) == (set(), {})
+
+
+def test_a_right_with_two_origins_stays_while_its_topic_is_not_seen_and_one_is_left():
+    both = {acl("orders"), acl("orders", ALL)}
+    target, owned = step(both, set(), {})
+    assert owned == {acl("east.orders"): why(*both)}
+    for left in both:
+        kept, owned_then = step({left}, target, owned, topics=())
+        assert (kept, owned_then) == (target, {acl("east.orders"): why(left)})
+
+
+def test_another_cluster_with_the_sources_alias_takes_no_rights_away():
+    rows = {acl("orders"), acl("orders", who="User:bob")}
+    target, owned = step(rows, set(), {})
+    rebuilt = {acl("orders"), acl("orders-eu")}
+    target, owned = step(rebuilt, target, owned, cluster="F")
+    assert acl("east.orders", who="User:bob") in target
+    assert owned[acl("east.orders")] == why(acl("orders"), cluster="F")
+    assert owned[acl("east.orders", who="User:bob")].cluster == "E"
+    target, owned = step(rebuilt, target, owned)  # the old one again, without bob's
+    assert acl("east.orders", who="User:bob") not in target
+
+
+def test_a_source_that_shows_nothing_or_too_little_takes_rights_only_when_that_is_allowed():
+    rows = {acl("orders", who=f"User:{n}") for n in range(50)}
+    owned = plan(translate(rows, scope()), rows, set(), {}, "E").owned
+
+    def going(left, at_most=None):
+        made = plan(translate(left, scope()), left, set(owned), owned, "E", at_most)
+        assert made.owned.keys() == owned.keys() - set(made.revoke)
+        return len(made.revoke), len(made.held), made.held_because or ""
+
+    some = set(sorted(rows)[12:])
+    assert going(some) == (12, 0, "")  # a quarter
+    assert going(set(sorted(some)[1:]))[:2] == (0, 13)
+    assert "acls_revoke_at_most: 13" in going(set(sorted(some)[1:]))[2]
+    assert going(set(sorted(some)[1:]), at_most=13)[0] == 13
+    assert going(some, at_most=0)[:2] == (0, 12)
+    assert going(set())[:2] == (0, 50)
+    assert "shows no ACLs at all" in going(set())[2]
+    assert going(set(), at_most=49)[:2] == (0, 50)
+    assert going(set(), at_most=50)[0] == 50
+    one = {acl("orders")}
+    first = plan(translate(one, scope()), one, set(), {}, "E").owned
+    assert plan(translate(set(), scope()), set(), set(first), first, "E").held == [acl("east.orders")]
 
 
 ACLS = st.builds(
