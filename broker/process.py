@@ -296,8 +296,6 @@ class _Process:
             self._plane.lead_no_more()
             if self._broker is not None:
                 await self._broker.stop_serving()
-            await self._plane.controller.close()
-            if self._broker is not None:
                 await self._broker.stop(epoch)
             await self._plane.close()  # last, see the README of `control`
 

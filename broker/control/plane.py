@@ -227,12 +227,15 @@ class ControlPlane:
             self._session_lease.end()
 
     async def close(self) -> None:
-        """Resign, deregister and end the session."""
+        """Deregister, resign and end the session.
+
+        In this order: the next controller must not find a broker that it believes to stay.
+        """
         try:
-            await self.controller.close()
-            await self.log_dir_events.close()
             if self._registration is not None:
                 await self._registration.deregister()
+            await self.controller.close()
+            await self.log_dir_events.close()
             await self.configs.close()
             await self.features.close()
         except SessionExpired:

@@ -56,11 +56,14 @@ class Registration:
         self._node = dataclasses.replace(self._node, previous_end="")
 
     async def deregister(self) -> None:
-        """Take the node away, so that the controller need not wait for the session to end."""
+        """Take the node away, so that the controller need not wait for the session to end.
+
+        A connection that is just moving to another server is waited for, a little.
+        """
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        if self.epoch < 0 or not self._zookeeper.connected:
+        if self.epoch < 0:
             return
         self._set_epoch(-1)
         try:

@@ -6,18 +6,21 @@ What the controller promises when it answers ControlledShutdown, and what client
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 
 import pytest
 
+from broker.control import paths
+from broker.control.zookeeper import ZooKeeper
 from protocol.client import ClusterClient, Connection
 from protocol.client.topic_calls import NewTopic
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown_request import ControlledShutdownRequest
 from tests.support.broker import Cluster
 from tests.support.steady_load import Consuming, Producing
-from tests.support.waiting import wait_until
+from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.cluster
 Make = Callable[[int], Cluster]
@@ -93,6 +96,29 @@ def test_everybody_knows_when_the_controller_has_answered(three: Cluster) -> Non
         for leader, isr in view.values():
             assert leader != leaving, f"broker {number} sends clients to the one that stops"
             assert leaving not in isr, "acks=all waits for one that stops"
+
+
+def test_the_next_controller_never_counts_on_the_one_that_stops(three: Cluster) -> None:
+    """It does not know who is leaving: new topics would be led by a broker whose port is closed."""
+    number = the_controller(three)
+
+    async def gone() -> list[str]:
+        order: list[str] = []
+
+        async def told() -> int:
+            return len(order)
+
+        zookeeper = await ZooKeeper.connect(three.zookeeper, session_timeout_ms=6000, wait_ms=10_000)
+        try:
+            for path in (paths.CONTROLLER, paths.broker(number)):
+                assert await zookeeper.get(path, functools.partial(order.append, path)) is not None
+            assert await asyncio.to_thread(three.brokers[number].stop) == 0
+            await eventually(told, lambda count: count == 2)  # in the order in which it happened
+        finally:
+            await zookeeper.close()
+        return order
+
+    assert asyncio.run(gone()) == [paths.broker(number), paths.CONTROLLER]
 
 
 @pytest.mark.parametrize("role", ["another", "controller"])
