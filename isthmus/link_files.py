@@ -34,7 +34,10 @@ def of_mirrormaker(file: Path) -> bool:
     """Whether it is a properties file of MirrorMaker 2, and not a topology."""
     from replicator.mirrormaker.file import is_mirrormaker_text
 
-    return file.suffix not in (".yaml", ".yml") and is_mirrormaker_text(_head(file))
+    if file.suffix in (".yaml", ".yml"):
+        return False
+    text = _head(file)
+    return file.suffix == ".properties" or is_mirrormaker_text(text)
 
 
 def _head(file: Path) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from isthmus.output import fail, say
-from topology.control import ControlError, request
+from isthmus.output import USAGE, fail, say
+from topology.control import ControlError, NoSuchPart, request
 from topology.load import load_topology
 from topology.models import Topology
 from topology.outages import outages
@@ -29,7 +29,7 @@ def open_topology(file: Path, data_directory: Path | None = None) -> Topology:
     try:
         topology = load_topology(file)
     except TopologyError as error:
-        fail(str(error))
+        fail(str(error), USAGE)
     if data_directory is None:
         return topology
     return topology.model_copy(update={"data_directory": data_directory.resolve()})
@@ -46,6 +46,8 @@ def run_control(work: Coroutine[Any, Any, T], file: Path) -> T:
     """Run a request to the supervisor and turn its failures into one clear line; `file` is the topology's."""
     try:
         return asyncio.run(work)
+    except NoSuchPart as error:
+        fail(str(error), USAGE)
     except (NotRunning, ControlError) as error:
         fail(str(error).replace("isthmus up FILE", f"isthmus up {file}"))
 
@@ -60,11 +62,15 @@ def bootstrap_of(cluster: str, file: Path | None) -> str:
     topology = open_topology(file or DEFAULT_FILE)
     cluster, _, site = cluster.partition("@")
     if site and site not in topology.datacenters:
-        fail(f"there is no datacenter '{site}' in {file or DEFAULT_FILE}: {', '.join(topology.datacenters)}")
+        fail(
+            f"there is no datacenter '{site}' in {file or DEFAULT_FILE}: {', '.join(topology.datacenters)}",
+            USAGE,
+        )
     if cluster not in topology.clusters:
         fail(
             f"there is no cluster '{cluster}' in {file or DEFAULT_FILE}: {', '.join(topology.clusters)}; "
-            "host:port works too"
+            "host:port works too",
+            USAGE,
         )
     try:
         return open_runtime(topology).bootstrap_servers(topology, cluster, site or None)

@@ -24,6 +24,10 @@ class ControlError(Exception):
     """The supervisor refused or failed the request."""
 
 
+class NoSuchPart(ControlError):
+    """The request names what the topology does not have; the message lists what it has."""
+
+
 class ControlServer:
     """Serves `supervisor` until closed; `down` sets the event that the caller waits for."""
 
@@ -59,7 +63,8 @@ class ControlServer:
 
 
 async def request(runtime: Runtime, verb: str, parts: list[str] | None = None) -> Any:
-    """Result of one request. Raises NotRunning when no supervisor answers, ControlError when it refuses."""
+    """Result of one request. Raises NotRunning when no supervisor answers, ControlError when it refuses,
+    NoSuchPart for a name that it does not know."""
     try:
         return await control_socket.ask(socket_path(runtime), {"do": verb, "parts": parts or []})
     except NotAllowed:
@@ -67,7 +72,8 @@ async def request(runtime: Runtime, verb: str, parts: list[str] | None = None) -
     except NobodyListens:
         raise NotRunning(f"nothing runs in {runtime.directory}: start it with isthmus up FILE") from None
     except Refused as error:
-        raise ControlError(str(error)) from None
+        refused = NoSuchPart if error.kind == UnknownPart.__name__ else ControlError
+        raise refused(str(error)) from None
 
 
 def socket_path(runtime: Runtime) -> Path:

@@ -1,8 +1,8 @@
 """One JSON line there, one back, over a Unix socket: how commands talk to what runs in the background.
 
-Requests: {"do": VERB, …}. Answers: {"ok": true, "result": …} or {"ok": false, "error": "…"}. Owns the
-socket's file, the framing and the errors; what a verb does, and which of its exceptions are refusals whose
-words the asker shall read, is passed in. Must not know supervisors or networks.
+Requests: {"do": VERB, …}. Answers: {"ok": true, "result": …} or {"ok": false, "error": "…",
+"kind": EXCEPTION}. Owns the socket's file, the framing and the errors; what a verb does, and which of its
+exceptions are refusals whose words the asker shall read, is passed in. Must not know supervisors or networks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ class NotAllowed(NobodyListens):
 
 
 class Refused(Exception):
-    """The other side said no; the message is its own."""
+    """The other side said no; the message is its own, `kind` names its exception."""
+
+    def __init__(self, message: str, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class ControlSocket:
@@ -76,7 +80,7 @@ class ControlSocket:
             result = self._verbs[name](request)
             return {"ok": True, "result": await result if inspect.isawaitable(result) else result}
         except self._refusals as error:
-            return {"ok": False, "error": str(error)}
+            return {"ok": False, "error": str(error), "kind": type(error).__name__}
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             return {"ok": False, "error": f"not done: {error}"}
 
@@ -104,5 +108,5 @@ async def ask(path: Path, request: Request, *, within_s: float | None = None) ->
         raise NobodyListens(f"who listened at {path} went away, or does not answer")
     answer = json.loads(line)
     if not answer["ok"]:
-        raise Refused(answer["error"])
+        raise Refused(answer["error"], answer.get("kind", ""))
     return answer["result"]

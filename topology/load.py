@@ -42,8 +42,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The YAML mapping of a file with its line marks. Raises TopologyError, also when it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TopologyError(str(path), [Problem(1, "", f"cannot be read: {error}")]) from None
+    except OSError as error:
+        raise TopologyError(str(path), [Problem(0, "", f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError as error:
+        raise TopologyError(str(path), [Problem(0, "", f"cannot be read as UTF-8: {error}")]) from None
     return _parse_yaml(text, str(path))
 
 

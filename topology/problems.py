@@ -10,16 +10,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True, order=True)
 class Problem:
     line: int
+    """0: of the file as a whole."""
     where: str
     """Dotted path, for example `clusters.east.brokers.0.port`."""
     message: str
 
     def __str__(self) -> str:
-        return (
-            f"line {self.line}: {self.where}: {self.message}"
-            if self.where
-            else f"line {self.line}: {self.message}"
-        )
+        line = f"line {self.line}" if self.line else ""
+        return ": ".join(part for part in (line, self.where, self.message) if part)
 
 
 class TopologyError(Exception):
@@ -29,6 +27,9 @@ class TopologyError(Exception):
         self.source = source
         self.problems = sorted(set(problems))
         count = len(self.problems)
+        if count == 1 and not self.problems[0].line:
+            super().__init__(f"{source} {self.problems[0].message}")
+            return
         head = f"{source}: {count} problem{'s' if count != 1 else ''}"
         super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.output import FAILED, fail, note, say
+from isthmus.output import FAILED, USAGE, fail, note, say
 from isthmus.topologies import DEFAULT_FILE
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def demo(
         run = Demo(Options(file, directory.resolve(), rows, rate), note)
         report = asyncio.run(_interruptible(run))
     except TopologyError as error:
-        fail(str(error))
+        fail(str(error), USAGE)
     except (AlreadyRunning, DemoFailed) as error:
         fail(f"demo {error}\nlogs: {directory}/state/logs" if isinstance(error, DemoFailed) else str(error))
     if report is None:

@@ -98,7 +98,7 @@ def _load(file: Path, parameters: list[str] | None) -> Runbook:
     try:
         return load_runbook(file, values)
     except TopologyError as error:
-        fail(str(error))
+        fail(str(error), USAGE)
 
 
 def _without(runbook: Runbook, skip: list[str]) -> Runbook:

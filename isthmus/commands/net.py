@@ -160,7 +160,7 @@ def addresses(file: File, as_json: Json = False) -> None:
 
     topology = open_topology(file)
     runtime = open_runtime(topology)
-    sites = simulated_sites(topology) or fail(_NO_NETWORK.format(file=file))
+    sites = simulated_sites(topology) or fail(_NO_NETWORK.format(file=file), USAGE)
     try:
         found = {
             cluster: {site: runtime.bootstrap_servers(topology, cluster, site) for site in sites}
@@ -192,7 +192,7 @@ def run(
 
     topology = open_topology(file, data_directory)
     if topology.network is None:
-        fail(_NO_NETWORK.format(file=file))
+        fail(_NO_NETWORK.format(file=file), USAGE)
     plan = network_plan(topology, open_runtime(topology))
     try:
         uvloop.run(carry(plan, lambda text: say(f"isthmus network ready: {text}")))
@@ -218,7 +218,7 @@ def _ask(file: Path, request: dict[str, Any]) -> list[dict[str, Any]]:
 
     topology = open_topology(file)
     if topology.network is None:
-        fail(_NO_NETWORK.format(file=file))
+        fail(_NO_NETWORK.format(file=file), USAGE)
     try:
         return asyncio.run(ask(network_socket(open_runtime(topology)), request))
     except NetworkNotRunning as error:

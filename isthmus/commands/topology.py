@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from isthmus.commands.topology_plan import apply, plan
-from isthmus.output import fail, note, print_json, say
+from isthmus.output import USAGE, fail, note, print_json, say
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check, show and apply topology files.")
 app.command()(plan)
@@ -26,7 +26,7 @@ def validate(
     """Check a file: all its mistakes with line numbers, and warnings about what it will mean.
 
     Warnings (round trips above 30 ms with the produce latency to expect, what the loss of a site stops)
-    do not make a file invalid.
+    do not make a file invalid. Ends with 2 for a file with mistakes.
 
     Example: isthmus topology validate examples/two-datacenters.yaml
     """
@@ -40,8 +40,8 @@ def validate(
         if as_json:
             problems = [{"line": p.line, "where": p.where, "message": p.message} for p in error.problems]
             print_json({"file": str(file), "valid": False, "problems": problems, "warnings": []})
-            raise typer.Exit(1) from None
-        fail(str(error))
+            raise typer.Exit(USAGE) from None
+        fail(str(error), USAGE)
     warnings = topology_warnings(topology)
     if as_json:
         print_json({"file": str(file), "valid": True, "problems": [], "warnings": warnings})

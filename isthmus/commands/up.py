@@ -20,6 +20,7 @@ def up(file: Annotated[Path, typer.Argument(help="topology YAML", show_default=F
     """Start every process of a topology on this machine and keep it running.
 
     What dies is started again; Ctrl-C (or isthmus down FILE) stops everything, the data stays.
+    Ends with 1 if something cannot start or it is stopped before all is ready, with 2 for a wrong file.
 
     Example: isthmus up examples/two-datacenters.yaml
     """
@@ -34,14 +35,18 @@ def up(file: Annotated[Path, typer.Argument(help="topology YAML", show_default=F
     for warning in topology_warnings(topology):
         note(f"warning: {warning}")
     try:
-        asyncio.run(_run(topology, file.resolve()))
+        ready = asyncio.run(_run(topology, file.resolve()))
     except (AlreadyRunning, DirectoryUnusable) as error:
         fail(str(error).replace("isthmus down FILE", f"isthmus down {file}"))
     except (ProcessFailed, ProtocolError) as error:  # the latter: a declared topic was refused
         fail(f"could not start {topology.name}: {error}")
+    if not ready:
+        fail(f"{topology.name} was interrupted before it was ready; what had been started is stopped")
+    say(f"{topology.name} stopped; its data stays in {topology.data_directory}")
 
 
-async def _run(topology: Topology, file: Path) -> None:
+async def _run(topology: Topology, file: Path) -> bool:
+    """Whether it became ready before it was stopped."""
     from topology.control import ControlServer
     from topology.supervisor import Supervisor
 
@@ -58,7 +63,7 @@ async def _run(topology: Topology, file: Path) -> None:
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await starting
-            return
+            return False
         await starting
         await control.start()
         _show(supervisor.status(), topology, file)
@@ -68,7 +73,7 @@ async def _run(topology: Topology, file: Path) -> None:
         stopping.cancel()
         await control.close()
         await supervisor.stop()
-    say(f"{topology.name} stopped; its data stays in {topology.data_directory}")
+    return True
 
 
 def _show(status: list[dict[str, str | int | None]], topology: Topology, file: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from topology.control import ControlError, ControlServer, request
+from topology.control import ControlError, ControlServer, NoSuchPart, request
 from topology.load import parse_topology
 from topology.models import Topology
 from topology.process import ProcessFailed, SupervisedProcess
@@ -104,7 +104,7 @@ async def test_control_socket_acts_and_refuses(tmp_path: Path) -> None:
         assert [row["name"] for row in await request(runtime, "status")] == ["vault-store"]
         assert await request(runtime, "stop", ["vault"]) == ["vault-store"]
         assert pid_of(running) is None
-        with pytest.raises(ControlError, match="there is no 'volt'"):
+        with pytest.raises(NoSuchPart, match="there is no 'volt'"):
             await request(runtime, "start", ["volt"])
         with pytest.raises(ControlError, match="there is no request 'dance'"):
             await request(runtime, "dance")
@@ -162,6 +162,25 @@ async def test_a_brokers_declared_ports_are_two(
         with pytest.raises(ProcessFailed, match=rf"listens at port {port} \(east-broker-1\): end it"):
             await running.start()
         assert {row["state"] for row in running.status()} == {"stopped"}
+
+
+async def test_up_that_is_stopped_before_it_is_ready_has_failed(tmp_path: Path) -> None:
+    file = tmp_path / "topology.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as other:  # it waits some seconds for this port
+        file.write_text(TEXT.replace("bucket: backups", f"bucket: backups, port: {other.getsockname()[1]}"))
+        starting = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "isthmus", "up", str(file)), stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            await until((tmp_path / "state" / "runtime.json").exists, bound_s=60)
+            starting.terminate()
+            _, errors = await asyncio.wait_for(starting.communicate(), 60)
+        finally:
+            if starting.returncode is None:
+                starting.kill()
+                await starting.wait()
+    assert starting.returncode == 1
+    assert b"stores was interrupted before it was ready" in errors
 
 
 async def test_a_chosen_port_that_is_taken_meanwhile_is_chosen_anew(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Files that are missing or wrong, and names that a file does not have: one clear line, and exit code 2."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from isthmus.cli import LazyCommands
+
+GOOD = """\
+version: 1
+name: pair
+data_directory: state
+datacenters: {a: {}}
+clusters: {east: {datacenter: a, brokers: [{id: 1}]}}
+"""
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Exit code and standard error of a command in a directory with some files."""
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text(GOOD)
+    Path("bad.yaml").write_text(GOOD.replace("id: 1", "id: one"))
+    Path("empty.properties").write_text("")
+    Path("latin.yaml").write_bytes(b"name: caf\xe9\n")
+
+    def command(name: str, *arguments: str) -> tuple[int, str]:
+        code = LazyCommands._load(name).main(args=list(arguments), standalone_mode=False)
+        return code, capsys.readouterr().err
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("up nosuch.yaml", "isthmus: nosuch.yaml cannot be read: No such file or directory\n"),
+        ("up .", "isthmus: . cannot be read: Is a directory\n"),
+        ("up latin.yaml", "latin.yaml cannot be read as UTF-8"),
+        ("up bad.yaml", "bad.yaml: 1 problem\n  line 5: clusters.east.brokers.0.id"),
+        ("topology validate bad.yaml", "line 5"),
+        ("topology validate bad.yaml --json", ""),
+        ("elect -c east -f nosuch.yaml", "nosuch.yaml cannot be read"),
+        ("elect -c west -f good.yaml", "there is no cluster 'west' in good.yaml: east"),
+        ("elect -c east@b -f good.yaml", "there is no datacenter 'b' in good.yaml: a"),
+        ("links check -f nosuch.yaml", "nosuch.yaml cannot be read"),
+        ("net show good.yaml", "no network section"),
+        ("drill check nosuch.yaml", "nosuch.yaml cannot be read"),
+        ("demo nosuch.yaml", "nosuch.yaml cannot be read"),
+        ("replicate nosuch.properties", "nosuch.properties: No such file"),
+        ("replicate empty.properties", "clusters: is missing: the aliases of all clusters"),
+    ],
+)
+def test_a_wrong_file_is_a_mistake_in_use(run: Run, words: str, told: str) -> None:
+    code, errors = run(*words.split())
+    assert code == 2, errors
+    assert told in errors
