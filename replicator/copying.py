@@ -22,7 +22,7 @@ from replicator.book import Account, State
 from replicator.discovery import Wanted
 from replicator.drift import found_now
 from replicator.progress import Progress, ProgressStore
-from replicator.renaming import Rename
+from replicator.renaming import Rename, wrong_name
 from replicator.settings import TOPICS_EXCLUDE, ClusterEnd, LinkSettings
 from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, Link, LinkStatus, run_link
 
@@ -221,6 +221,8 @@ def _why(request: CopyRequest, refused: Mapping[str, str]) -> str:
 def _check_names(names: Mapping[str, str], *, same_cluster: bool, settings: LinkSettings) -> None:
     by_target: dict[str, str] = {}
     for topic, there in names.items():
+        if wrong := wrong_name(there):
+            raise CopyError(f"{topic} cannot be copied with this --rename: {wrong}")
         if there in by_target:
             raise CopyError(f"{by_target[there]} and {topic} would both be called {there}: change --rename")
         by_target[there] = topic

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
 
 @dataclass(frozen=True, slots=True)
 class Rename:
@@ -31,6 +33,8 @@ class Rename:
         pattern, equals, becomes = text.partition("=")
         if not equals or not pattern or not becomes:
             raise ValueError(f"'{text}' is no rule for names: write old=new, or 'a\\.(.*)=b.\\1'")
+        if "\\" not in becomes and (wrong := wrong_name(becomes)):
+            raise ValueError(f"'{text}': {wrong}")
         return cls(pattern, becomes)
 
     def apply(self, topic: str) -> str | None:
@@ -40,3 +44,10 @@ class Rename:
 
     def __str__(self) -> str:
         return f"{self.pattern}={self.becomes}"
+
+
+def wrong_name(topic: str) -> str | None:
+    """Why no topic can be called so (Kafka's `Topic.validate`), or None."""
+    if _LEGAL.fullmatch(topic) and topic not in (".", ".."):
+        return None
+    return f"'{topic}' is no topic name: up to 249 letters, digits, '.', '_' and '-' of ASCII"

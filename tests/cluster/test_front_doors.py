@@ -204,6 +204,7 @@ async def test_what_cannot_be_copied_is_said_at_once(pair, clients):
         ((pair.east, pair.west), "no-such-topic", (), "no topic of"),
         ((pair.east, pair.west), "said.*", rename, "would both be called"),
         (same, topic, (), "one cluster"),
+        ((pair.east, pair.west), topic, (Rename.parse("(.*)=\\1/x"),), "is no topic name"),
         (same, "said.*", (Rename.parse("(.*)=said-again-\\1"),), "again and again"),
     ):
         with pytest.raises(CopyError, match=expected):

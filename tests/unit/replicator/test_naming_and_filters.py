@@ -57,6 +57,9 @@ def test_names_of_a_copy_go_by_rules_and_the_first_that_matches_counts():
     for wrong in ("orders", "=new", "old=", "(=x", r"a=\1"):
         with pytest.raises(ValueError, match="no rule for names"):
             Rename.parse(wrong)
+    for wrong in ("late=ba d/x", "late=..", "late=" + "x" * 250, "late=für"):
+        with pytest.raises(ValueError, match="is no topic name"):
+            Rename.parse(wrong)
 
 
 @pytest.mark.parametrize(
