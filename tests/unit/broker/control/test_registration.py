@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
+from kazoo.protocol.states import KazooState
 
 from broker.clock import SystemClock
 from broker.config import Endpoint, load
@@ -50,6 +51,17 @@ async def test_registering_gives_an_epoch_and_deregistering_takes_the_node(zooke
         await mine.deregister()
         assert not await client.exists(paths.broker(1))
         assert epochs == [node.created, -1]
+
+
+async def test_deregistering_waits_a_little_for_a_connection_that_moves(zookeeper: str) -> None:
+    async with session(zookeeper) as client, session(zookeeper) as other:
+        mine = registration(client)
+        await mine.register()
+        client._session_state(KazooState.SUSPENDED)
+        assert not client.connected
+        asyncio.get_running_loop().call_later(0.2, client._session_state, KazooState.CONNECTED)
+        await mine.deregister()
+        assert not await other.exists(paths.broker(1))
 
 
 async def test_the_ghost_of_an_earlier_run_is_waited_out(zookeeper: str) -> None:
