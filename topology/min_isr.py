@@ -101,8 +101,13 @@ def _read(undo: Path, client: ClusterClient) -> list[Change]:
         content = json.loads(undo.read_text(encoding="utf-8"))
         changes = [Change(**item) for item in content["changes"]]
         cluster = content["cluster_id"]
+    except FileNotFoundError:
+        raise UndoFileError(
+            f"there is no undo file {undo.absolute()}: nothing was lowered with it, or it was taken back; "
+            "if you lowered from another directory, name its file with --undo. Nothing was changed"
+        ) from None
     except OSError as error:
-        raise UndoFileError(f"{undo} cannot be read: {error.strerror}") from None
+        raise UndoFileError(f"{undo.absolute()} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UndoFileError(f"{undo} is no undo file: {error}") from None
     if cluster != client.cluster_id:

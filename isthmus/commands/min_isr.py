@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -10,7 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from isthmus.kafka_admin import Cluster, TopologyFile, Yes
-from isthmus.output import DIFFERENCES, confirm, fail, note, say
+from isthmus.output import DIFFERENCES, USAGE, confirm, fail, note, say
 from isthmus.topologies import bootstrap_of, named_outage
 from protocol.client import ClusterClient
 
@@ -37,9 +38,9 @@ def lower(
     more goes down to --to.
 
     What was there is kept in the undo file, for isthmus configs min-isr restore. While it is lowered, a
-    record may be acknowledged with fewer copies than you asked for.
+    record may be acknowledged with fewer copies than you asked for. Asks first; without a terminal say --yes.
 
-    Example: isthmus configs min-isr lower --to 2 --cluster main
+    Example: isthmus configs min-isr lower --to 2 --cluster main --yes
     """
     from topology.min_isr import lower as do_lower
     from topology.min_isr import plan_lowering
@@ -51,7 +52,8 @@ def lower(
     lines = [f"  {change.topic}: {change.before} -> {change.after}" for change in changes]
     confirm("\n".join([f"min.insync.replicas of {len(changes)} topics:", *lines]), yes=yes)
     _with_client(cluster, file, lambda client: do_lower(client, changes, undo))
-    back = f"isthmus configs min-isr restore --cluster {cluster} --undo {undo}"
+    where = "" if file is None else f" -f {shlex.quote(str(file))}"
+    back = f"isthmus configs min-isr restore --cluster {cluster}{where} --undo {shlex.quote(str(undo))}"
     say(f"{len(changes)} topics lowered to {to}; take it back with: {back}")
 
 
@@ -69,7 +71,7 @@ def restore(
 
     Ends with 3, and changes nothing, while partitions have fewer replicas in sync than they would need.
 
-    Example: isthmus configs min-isr restore --cluster main
+    Example: isthmus configs min-isr restore --cluster main --yes
     """
     from topology.min_isr import plan_restoring
     from topology.min_isr import restore as do_restore
@@ -97,6 +99,6 @@ def _with_client(cluster: str, file: Path | None, work: Callable[[ClusterClient]
     try:
         return asyncio.run(run())
     except UndoFileError as error:
-        fail(str(error))
+        fail(str(error), USAGE)
     except ProtocolError as error:
         fail(named_outage(cluster, file) or str(error))
