@@ -51,22 +51,29 @@ async def run_links(
     """Runs all until `stop`; the worst exit code: failed, then differences, then fine."""
     registries = {link.name: CollectorRegistry() for link in links}
     registry.register(JointMetrics(registries.values()))
+    left = {link.name for link in links}
     codes = await asyncio.gather(
-        *(_run(link, stop, registries[link.name], (statuses or {}).get(link.name)) for link in links)
+        *(_run(link, stop, registries[link.name], (statuses or {}).get(link.name), left) for link in links)
     )
     return next(code for code in _WORST_FIRST if code in codes or code == EXIT_OK)
 
 
 async def _run(
-    link: LinkSettings, stop: asyncio.Event, registry: CollectorRegistry, status: LinkStatus | None
+    link: LinkSettings,
+    stop: asyncio.Event,
+    registry: CollectorRegistry,
+    status: LinkStatus | None,
+    left: set[str],
 ) -> int:
     try:
         code = await run_link(link, stop, registry, status)
     except Exception:  # noqa: BLE001 (whatever it is, the other links go on)
         _log.exception("link %s ended by a fault that nobody foresaw", link.name)
         code = EXIT_FAILED
+    left.discard(link.name)
     if code == EXIT_FAILED and not stop.is_set():
-        _log.error("link %s has ended; the others go on", link.name)
+        others = f"{', '.join(sorted(left))} go on" if left else "no link is left"
+        _log.error("link %s has ended; %s", link.name, others)
     return code
 
 

@@ -18,7 +18,7 @@ from replicator.settings import ClusterEnd, LinkSettings
 _log = logging.getLogger("isthmus.replicator")
 
 _CONNECT_AGAIN_S = 1.0
-_ANSWER_S = 5.0
+ANSWER_S = 5.0
 
 
 class Reach:
@@ -49,7 +49,11 @@ class Reach:
             client = end.client(f"isthmus-link-{self._settings.name}")
             opening = asyncio.ensure_future(client.__aenter__())
             stopping = asyncio.ensure_future(stop.wait())
-            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            waiting = {opening, stopping}
+            done, _ = await asyncio.wait(waiting, timeout=ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+            if not done:  # a client tries for longer than anybody likes to wait for a word
+                self._silent(end, TimeoutError())
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             if not opening.done():
                 opening.cancel()
@@ -72,7 +76,7 @@ class Reach:
 
     async def _ask(self, end: ClusterEnd, client: ClusterClient) -> None:
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(ANSWER_S):
                 await client.metadata(())
         except WrongClusterError:
             raise
@@ -84,7 +88,8 @@ class Reach:
     def _silent(self, end: ClusterEnd, error: Exception) -> None:
         self._metrics.cluster_up.labels(self._settings.name, end.alias).set(0)
         if end.alias not in self.problems:
-            _log.warning("%s: %s cannot be reached: %s", self._settings.name, end.alias, _text(error))
+            where = f"{end.alias} ({end.bootstrap})"
+            _log.warning("%s: %s cannot be reached: %s", self._settings.name, where, _text(error))
         self.problems[end.alias] = f"{end.alias} cannot be reached: {_text(error)}"
 
     def _answers(self, end: ClusterEnd) -> None:
@@ -94,7 +99,7 @@ class Reach:
 
 
 def _text(error: Exception) -> str:
-    return str(error) or f"no answer within {_ANSWER_S:g} s"
+    return str(error) or f"no answer within {ANSWER_S:g} s"
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -66,7 +66,10 @@ async def run_link(
     async with AsyncExitStack() as stack:
         clients = await reach.connect(stop, stack)
         if clients is None:
-            return EXIT_OK
+            why = "; ".join(reach.problems.values()) or "stopped before both clusters had answered"
+            _log.error("%s ended and has copied nothing: %s", status.name, why)
+            return EXIT_FAILED
+        status.connected.set()
         link = Link(settings, *clients, metrics, reach)
         status.link = link
         return await link.run(stop)
@@ -79,6 +82,8 @@ class LinkStatus:
         self.name = name
         self.reach: Reach | None = None
         self.link: Link | None = None
+        self.connected = asyncio.Event()
+        """Both clusters have answered once."""
 
     def to_json(self) -> dict[str, Any]:
         """Link, topics, partitions, groups."""

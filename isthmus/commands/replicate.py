@@ -17,6 +17,10 @@ from isthmus.topologies import DataDirectory
 if TYPE_CHECKING:
     from replicator.plan import LinkPlan
     from replicator.settings import LinkSettings
+    from replicator.worker import LinkStatus
+
+_SAY_AFTER_S = 6.0
+"""A little longer than a link itself takes to notice that a cluster is silent."""
 
 
 def replicate(
@@ -41,7 +45,8 @@ def replicate(
     named, unknown ones are errors. A link whose MirrorMaker 2 was stopped goes on where that stopped.
 
     Progress is kept in the target cluster: stop and start it anywhere. Ends with 3 when something could not
-    be copied (a gap), with 1 when a link failed (the others go on), with 2 for a wrong file.
+    be copied (a gap), with 1 when a link failed (the others go on) or never reached both its clusters, with 2
+    for a wrong file. A link is ready once both its clusters have answered; until then it goes on trying.
 
     Examples:
 
@@ -139,6 +144,7 @@ async def _run(links: Sequence[LinkSettings], metrics_port: int | None) -> int:
 
     from isthmus.logs import log_to_stderr
     from replicator.dedicated import run_links
+    from replicator.worker import LinkStatus
 
     log_to_stderr()
     registry = CollectorRegistry()
@@ -154,6 +160,26 @@ async def _run(links: Sequence[LinkSettings], metrics_port: int | None) -> int:
             fail(f"metrics port {metrics_port} cannot be used: {error.strerror}")
         port = server.server_port
     where = f", metrics http://127.0.0.1:{port}/metrics" if port is not None else ""
-    for link in links:
-        say(f"isthmus link {link.name} ready{where}")
-    return await run_links(links, stop, registry)
+    statuses = {link.name: LinkStatus(link.name) for link in links}
+    telling = [asyncio.create_task(_tell(status, where)) for status in statuses.values()]
+    try:
+        return await run_links(links, stop, registry, statuses)
+    finally:
+        for task in telling:
+            task.cancel()
+        await asyncio.gather(*telling, return_exceptions=True)
+
+
+async def _tell(status: LinkStatus, where: str) -> None:
+    """Says that a link is ready, or first that it is not. A topology's supervisor takes either line as a
+    process that runs: a link outlives an absent cluster, and `isthmus status` says which one that is."""
+    try:
+        async with asyncio.timeout(_SAY_AFTER_S):
+            await status.connected.wait()
+    except TimeoutError:
+        silent = "; ".join(status.reach.problems.values()) if status.reach is not None else ""
+        say(
+            f"isthmus link {status.name} is not ready, and goes on trying: {silent or 'no answer yet'}{where}"
+        )
+        await status.connected.wait()
+    say(f"isthmus link {status.name} ready{where}")

@@ -266,8 +266,9 @@ async def test_a_properties_file_of_mirrormaker_runs_both_its_links(pair, client
     assert [remark["setting"] for remark in said["remarks"]] == ["tasks.max"]
 
     async with replicating(file, "--metrics-port", "0") as process:
-        ready = (await asyncio.wait_for(process.stdout.readline(), BOUND_S)).decode()
-        assert "A->B ready" in ready
+        said = [(await asyncio.wait_for(process.stdout.readline(), BOUND_S)).decode() for _ in "AB"]
+        ready, other = sorted(said)
+        assert ("A->B ready" in ready, "B->A ready" in other) == (True, True)
 
         async def both_ways():
             return len(await records(west, f"A.{topic}")) == len(await records(east, f"B.{topic}")) == 20
@@ -285,6 +286,24 @@ async def test_a_properties_file_of_mirrormaker_runs_both_its_links(pair, client
     assert "tasks.max: a link has no tasks" in err
     names = (await west.metadata(None)).topics
     assert not [name for name in names if name.startswith(("A.B.", "B.A."))]  # nothing went round
+
+
+async def test_a_link_that_never_reaches_its_target_says_so_and_ends_with_1(pair, tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+        file = properties(tmp_path / "mm2.properties", pair, f"B.bootstrap.servers = {nobody}")
+        text = file.read_text().replace(f"B.bootstrap.servers = {pair.west}\n", "")
+        file.write_text(text)
+        async with replicating(file, "--clusters", "B") as process:
+            line = (await asyncio.wait_for(process.stdout.readline(), BOUND_S)).decode()
+            assert "A->B is not ready" in line
+            assert "B cannot be reached" in line
+            process.send_signal(signal.SIGTERM)
+            code, out, err = await ended(process)
+    assert (code, "ready" in out) == (1, False), out
+    assert f"B ({nobody}) cannot be reached" in err
+    assert "has copied nothing: B cannot be reached" in err
 
 
 async def test_what_mirrormaker_left_behind_is_taken_over(pair, clients, tmp_path):
