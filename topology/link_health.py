@@ -1,7 +1,7 @@
 """How the links of a running topology stand, as their own metrics say: which of their clusters answer.
 
-A link's process is ready as soon as it runs, and keeps running while a cluster is down: "ready" alone says
-nothing about copying. Owns reading one gauge of `replicator.metrics` over HTTP.
+For its supervisor a link's process is "ready" as soon as it runs, and it keeps running while a cluster is
+down: that says nothing about copying. Owns reading one gauge of `replicator.metrics` over HTTP.
 """
 
 from __future__ import annotations
