@@ -130,10 +130,12 @@ class Dispatcher:
     ) -> Any:
         """The answer to a request whose handler failed. Raises CloseConnectionError where there is none."""
         self.failures[entry.key] = self.failures.get(entry.key, 0) + 1
+        lost = isinstance(error, ZooKeeperError)  # no mistake: its message says it all
         # The mistake is ours, but a peer that has found it may ask for it as often as it likes.
         offences = self._broker.listeners[connection.listener].offences
         why = f"{entry.name} v{version}: {error!r}"
-        offences.say("handler failed", connection, why, level=logging.ERROR, error=error)
+        level = logging.WARNING if lost else logging.ERROR
+        offences.say("handler failed", connection, why, level=level, error=None if lost else error)
         answer = None
         if isinstance(request, PlainProduce):
             request = request.to_request()

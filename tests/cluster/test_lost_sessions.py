@@ -4,6 +4,7 @@ No connection is closed, nothing is done twice, and what cannot be known is an e
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -109,6 +110,7 @@ async def test_without_zookeeper_for_long_the_answer_is_that_time_is_up(
         lambda mine: mine.create_partitions({name: 2}),
         lambda mine: mine.alter_configs({name: {"retention.ms": "88"}}),
         lambda mine: mine.delete_topics([name]),
+        lambda mine: mine.describe_configs([name]),
     ]
 
     async def ask(request: Callable[[ClusterClient], Awaitable[object]]) -> tuple[object, bool]:
@@ -129,3 +131,5 @@ async def test_without_zookeeper_for_long_the_answer_is_that_time_is_up(
     proxy.cut()
     cut.set()
     assert await asyncio.gather(*asked) == [(ErrorCode.REQUEST_TIMED_OUT, True)] * len(requests)
+    assert re.search(rf"DescribeConfigs from .*'{name}': broker 1 had no answer", behind.output)
+    assert "Traceback" not in behind.output
