@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_settings
 from isthmus.output import USAGE, fail, note
+from isthmus.silence import Silence, reason
 
 
 def produce(
@@ -25,6 +26,8 @@ def produce(
 ) -> None:
     """Write each line of standard input as a record; ends with 0 only when all were acknowledged.
 
+    Says so, and why if it shows, when nothing is acknowledged for some seconds.
+
     Example: echo 'k1:hello' | isthmus produce orders --key-separator : --cluster east
     """
     from isthmus.commands.topics import pairs
@@ -33,10 +36,12 @@ def produce(
     failures: list[str] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
+        silence.heard()
         if error is not None:
             failures.append(error.str())
 
-    admin_client(cluster, file)
+    admin = admin_client(cluster, file)
+    silence = Silence(note, lambda: reason(admin, topic))
     settings = {**client_settings(cluster, file), "enable.idempotence": True, "linger.ms": 20}
     try:
         producer = Producer({**settings, "compression.type": compression})
@@ -45,6 +50,8 @@ def produce(
     count = 0
     for line in sys.stdin.buffer:
         key, value = _split(line.rstrip(b"\n"), key_separator)
+        producer.poll(0)
+        silence.look(len(producer))
         while True:
             try:
                 producer.produce(
@@ -53,9 +60,10 @@ def produce(
                 break
             except BufferError:
                 producer.poll(0.1)
-        producer.poll(0)
+                silence.look(len(producer))
         count += 1
-    producer.flush()
+    while waiting := producer.flush(0.5):
+        silence.look(waiting)
     if failures:
         fail(f"{len(failures)} of {count} records were not written; the first: {failures[0]}")
     note(f"{count} record{'s' if count != 1 else ''} written to {topic}")

@@ -31,6 +31,14 @@ class Shell:
             timeout=60,
         )
 
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "isthmus", *arguments, "--cluster", self.bootstrap],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def ok(self, *arguments: str, text: str = "") -> str:
         done = self.run(*arguments, text=text)
         assert done.returncode == 0, done.stderr
@@ -113,6 +121,7 @@ def test_group_reset_shows_first_and_does_only_with_execute(shell: Shell) -> Non
         (("topics", "create", "x", "--config", "retention"), 2, "is not name=value"),
         (("topics", "create", "x", "--config", "retention.mss=1"), 1, "retention.mss"),
         (("consume", "nowhere"), 1, "there is no topic 'nowhere'"),
+        (("configs", "min-isr", "restore", "--undo", "nowhere.json"), 2, "nowhere.json: nothing was lowered"),
         (("elect", "--topic", "nowhere"), 2, "there is no topic 'nowhere'"),
         (("elect", "--topic", "resettable:99"), 2, "no partition 99 in topic 'resettable': it has 0…0"),
         (("elect", "--topic", "nowhere", "--preferred"), 2, "there is no topic 'nowhere'"),
@@ -127,6 +136,27 @@ def test_mistakes_are_one_clear_line(shell: Shell, arguments: tuple[str, ...], c
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_writes_that_are_refused_for_long_are_said_with_their_reason(shell: Shell) -> None:
+    """Kafka refuses acks=all below min.insync.replicas; librdkafka tries again and says nothing."""
+    shell.ok("topics", "create", "refused", "--partitions", "1", "--config", "min.insync.replicas=2")
+    producing = shell.begin("produce", "refused")
+    assert producing.stdin is not None
+    assert producing.stderr is not None
+    try:
+        producing.stdin.write("one\n")
+        producing.stdin.close()
+        told = producing.stderr.readline()
+        assert told.startswith("no acknowledgement for ")
+        assert "1 record waiting" in told
+        assert "refused-0 has 1 in sync, min.insync.replicas is 2 (NOT_ENOUGH_REPLICAS)" in told
+        shell.ok("configs", "set", "refused", "min.insync.replicas=1")
+        assert producing.wait(60) == 0
+    finally:
+        producing.kill()
+        producing.wait()
+        producing.stderr.close()
 
 
 def test_no_broker_is_said_with_its_address() -> None:
