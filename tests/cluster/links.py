@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import confluent_kafka
 from prometheus_client import CollectorRegistry
@@ -19,6 +20,8 @@ from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
 from replicator.settings import LinkSettings
 from replicator.worker import LinkStatus, run_link
+from tests.support.broker import BrokerProcess
+from tests.support.zookeeper import fresh_chroot
 
 _numbers = itertools.count(1)
 
@@ -54,6 +57,19 @@ class Pair:
                 **settings,
             }
         )
+
+
+@contextlib.contextmanager
+def two_brokers(zookeeper_server: str, folder: Path) -> Iterator[Pair]:
+    """Two clusters of one broker of ours each, on one ZooKeeper server."""
+    brokers = [BrokerProcess(folder / name, fresh_chroot(zookeeper_server), 1) for name in ("east", "west")]
+    try:
+        for broker in brokers:
+            broker.start()
+        yield Pair("isthmus", *(broker.bootstrap for broker in brokers))
+    finally:
+        for broker in brokers:
+            broker.kill()
 
 
 def fresh(prefix: str) -> str:

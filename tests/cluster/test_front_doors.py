@@ -20,9 +20,17 @@ from replicator.origin import hops
 from replicator.progress import read_ledgers
 from replicator.renaming import Rename
 from replicator.settings import ClusterEnd, LinkSettings, TakeOver
-from tests.cluster.links import Pair, content, create, eventually, fresh, produce, records, running, some
-from tests.support.broker import BrokerProcess
-from tests.support.zookeeper import fresh_chroot
+from tests.cluster.links import (
+    content,
+    create,
+    eventually,
+    fresh,
+    produce,
+    records,
+    running,
+    some,
+    two_brokers,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
@@ -31,17 +39,8 @@ BOUND_S = 120
 
 @pytest.fixture(scope="module")
 def pair(zookeeper_server, tmp_path_factory):
-    brokers = [
-        BrokerProcess(tmp_path_factory.mktemp(name), fresh_chroot(zookeeper_server), 1)
-        for name in ("doors-east", "doors-west")
-    ]
-    try:
-        for broker in brokers:
-            broker.start()
-        yield Pair("isthmus", *(broker.bootstrap for broker in brokers))
-    finally:
-        for broker in brokers:
-            broker.kill()
+    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
 
 
 @pytest.fixture

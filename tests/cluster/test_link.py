@@ -23,10 +23,9 @@ from tests.cluster.links import (
     records,
     running,
     some,
+    two_brokers,
 )
 from tests.support.apache_kafka import apache_kafka
-from tests.support.broker import BrokerProcess
-from tests.support.zookeeper import fresh_chroot
 
 T0 = 1_700_000_000_000
 APACHE = ("log.cleaner.backoff.ms=300", "log.initial.task.delay.ms=300")
@@ -58,16 +57,8 @@ def pair(request, tmp_path_factory):
             yield Pair("apache", east, west)
         return
     server = request.getfixturevalue("zookeeper_server")
-    brokers = [
-        BrokerProcess(tmp_path_factory.mktemp(name), fresh_chroot(server), 1) for name in ("east", "west")
-    ]
-    try:
-        for broker in brokers:
-            broker.start()
-        yield Pair("isthmus", *(broker.bootstrap for broker in brokers))
-    finally:
-        for broker in brokers:
-            broker.kill()
+    with two_brokers(server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
 
 
 @pytest.fixture

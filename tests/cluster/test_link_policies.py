@@ -15,7 +15,6 @@ from protocol.records import Record
 from protocol.types import TopicPartition
 from replicator.origin import hops
 from tests.cluster.links import (
-    Pair,
     content,
     copied_to,
     create,
@@ -25,9 +24,8 @@ from tests.cluster.links import (
     records,
     running,
     some,
+    two_brokers,
 )
-from tests.support.broker import BrokerProcess
-from tests.support.zookeeper import fresh_chroot
 
 pytestmark = pytest.mark.cluster
 
@@ -36,17 +34,8 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def pair(zookeeper_server, tmp_path_factory):
-    brokers = [
-        BrokerProcess(tmp_path_factory.mktemp(name), fresh_chroot(zookeeper_server), 1)
-        for name in ("east", "west")
-    ]
-    try:
-        for broker in brokers:
-            broker.start()
-        yield Pair("isthmus", *(broker.bootstrap for broker in brokers))
-    finally:
-        for broker in brokers:
-            broker.kill()
+    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
 
 
 @pytest.fixture

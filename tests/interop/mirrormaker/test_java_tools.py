@@ -11,10 +11,19 @@ from protocol.client import ClusterClient, Committed
 from protocol.types import TopicPartition
 from replicator.layouts import Checkpoint, OffsetSync
 from replicator.settings import ClusterEnd
-from tests.cluster.links import Pair, copied_to, create, eventually, fresh, produce, records, running, some
+from tests.cluster.links import (
+    Pair,
+    copied_to,
+    create,
+    eventually,
+    fresh,
+    produce,
+    records,
+    running,
+    some,
+    two_brokers,
+)
 from tests.support.apache_kafka import apache_kafka, kafka_script
-from tests.support.broker import BrokerProcess
-from tests.support.zookeeper import fresh_chroot
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -31,17 +40,8 @@ def pair():
 def ours(zookeeper_server, tmp_path_factory):
     """The same of our brokers, which are there sooner."""
     kafka_script()
-    brokers = [
-        BrokerProcess(tmp_path_factory.mktemp(name), fresh_chroot(zookeeper_server), 1)
-        for name in ("judge-a", "judge-b")
-    ]
-    try:
-        for broker in brokers:
-            broker.start()
-        yield Pair("isthmus", *(broker.bootstrap for broker in brokers))
-    finally:
-        for broker in brokers:
-            broker.kill()
+    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
 
 
 def judge(*arguments, **settings):
