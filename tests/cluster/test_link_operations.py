@@ -96,7 +96,7 @@ async def test_a_running_link_shows_lag_while_a_topic_is_deleted(pair, clients):
     async with running(link) as process:
         for topic in (refused, other):
             await copied_to(west, link, topic, 0)
-            await west.alter_configs({f"{link.source.alias}.{topic}": {"max.message.bytes": "200"}})
+            await west.alter_configs({f"{link.source.alias}.{topic}": {"max.message.bytes": "60"}})
         for topic in (refused, other):
             await produce(east, topic, some(50))
 
