@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import Annotated
 
 import typer
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
-from isthmus.output import fail, print_json, print_table, say
+from isthmus.output import print_json, print_table
 from isthmus.stores import Asked, run_connectors
 from isthmus.topologies import DEFAULT_FILE, bootstrap_of, open_topology
+from isthmus.watching import serve
 
 
 def monitor(
@@ -64,23 +64,12 @@ async def _once(bootstrap: str) -> list[dict[str, object]]:
 
 
 async def _serve(bootstrap: str, cluster: str, port: int, interval_s: float) -> None:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
 
-    from isthmus.logs import log_to_stderr
     from monitor.exporter import LagCollector, watch
 
-    log_to_stderr()
     registry = CollectorRegistry()
     collector = LagCollector(cluster, registry)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        server, _ = start_http_server(port, "127.0.0.1", registry)
-    except OSError as error:
-        fail(f"port {port} cannot be used: {error.strerror}")
-    say(f"isthmus monitor of {cluster} ready: http://127.0.0.1:{server.server_port}/metrics")
-    await watch(bootstrap, collector, interval_s, stop)
-    server.shutdown()
-    server.server_close()
+    await serve(
+        f"monitor of {cluster}", registry, port, lambda stop: watch(bootstrap, collector, interval_s, stop)
+    )

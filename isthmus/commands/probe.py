@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
-from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
+from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table
 from isthmus.topologies import bootstrap_of, named_outage
+from isthmus.watching import serve
 
 if TYPE_CHECKING:
     from monitor.probe import Probe
@@ -75,26 +75,13 @@ async def _for_a_while(made: Probe, seconds: float) -> None:
 
 
 async def _serve(made: Probe, cluster: str, port: int) -> None:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
 
-    from isthmus.logs import log_to_stderr
     from monitor.probe_metrics import ProbeCollector
 
-    log_to_stderr()
     registry = CollectorRegistry()
     ProbeCollector(cluster, made, registry)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        server, _ = start_http_server(port, "127.0.0.1", registry)
-    except OSError as error:
-        fail(f"port {port} cannot be used: {error.strerror}")
-    say(f"isthmus probe of {cluster} ready: http://127.0.0.1:{server.server_port}/metrics")
-    await made.run(stop)
-    server.shutdown()
-    server.server_close()
+    await serve(f"probe of {cluster}", registry, port, made.run)
 
 
 def _rows(made: Probe) -> list[dict[str, Any]]:

@@ -1,0 +1,36 @@
+"""A command that watches a cluster until SIGTERM or Ctrl-C and serves what it sees to Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from isthmus.output import fail, say
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+async def serve(
+    what: str, registry: CollectorRegistry, port: int, watch: Callable[[asyncio.Event], Awaitable[object]]
+) -> None:
+    """Prints a line when `registry` is served on 127.0.0.1 (port 0: a free one), then runs `watch(stop)`."""
+    from prometheus_client import start_http_server
+
+    from isthmus.logs import log_to_stderr
+
+    log_to_stderr()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        server, _ = start_http_server(port, "127.0.0.1", registry)
+    except OSError as error:
+        fail(f"port {port} cannot be used: {error.strerror}")
+    say(f"isthmus {what} ready: http://127.0.0.1:{server.server_port}/metrics")
+    await watch(stop)
+    server.shutdown()
+    server.server_close()
