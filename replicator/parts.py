@@ -1,0 +1,127 @@
+"""What a running link is made of: its source and sink, engine, book, store, and the parts that use them.
+
+Owns putting them together from the settings and the clients of both clusters. Nothing here runs by itself;
+`worker` starts and ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from protocol.client import ClusterClient
+from protocol.types import TopicPartition
+from replicator.book import Book
+from replicator.dead_letters import DeadLetters
+from replicator.discovery import Found
+from replicator.filters import NameFilter
+from replicator.metrics import LinkMetrics
+from replicator.origin import Origin, OriginSink
+from replicator.partitions import Partitions
+from replicator.progress import ProgressStore
+from replicator.refused import RefusedBatches
+from replicator.settings import LinkSettings
+from replicator.target_topics import TargetTopics
+from transfer.engine import Engine
+from transfer.kafka.fetcher import FetchSettings
+from transfer.kafka.sink import KafkaSink, ProduceSettings
+from transfer.kafka.source import KafkaSource
+from transfer.ledger import PartitionLedger
+
+
+class Parts:
+    """Of one link. `found` is what discovery saw last; `poke` asks it to look again at once."""
+
+    def __init__(
+        self, settings: LinkSettings, source: ClusterClient, target: ClusterClient, metrics: LinkMetrics
+    ) -> None:
+        self.settings = settings
+        self.source_client = source
+        self.target_client = target
+        self.metrics = metrics
+        self.naming = settings.names()
+        self.topic_filter = settings.topic_filter()
+        self.group_filter = NameFilter(settings.groups, settings.groups_exclude)
+        self.poke = asyncio.Event()
+        self.found = Found()
+        self.book = Book(metrics, settings.retry_refused_s, self.poke.set)
+        flow = settings.flow
+        self.source = KafkaSource(
+            source,
+            FetchSettings(
+                max_bytes=flow.fetch_max_bytes,
+                partition_max_bytes=flow.fetch_partition_max_bytes,
+                max_wait_ms=flow.fetch_max_wait_ms,
+                connections_per_broker=flow.fetch_connections_per_broker,
+            ),
+        )
+        self.sink = KafkaSink(target, ProduceSettings(request_bytes=flow.produce_request_bytes))
+        origin = self._origin()
+        self.engine = Engine(
+            self.source,
+            self.sink if origin is None else OriginSink(self.sink, origin),
+            self.book,
+            max_bytes=flow.max_bytes_in_flight,
+            partition_bytes=flow.partition_bytes_in_flight,
+        )
+        self.store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
+        self.partitions = self._partitions(origin)
+        self.topics = TargetTopics(
+            source,
+            target,
+            exclude=settings.config_properties_exclude,
+            replication_factor=settings.replication_factor,
+            source_defaults=settings.use_defaults_from == "source",
+            example=settings.progress_topic,
+        )
+
+    def _origin(self) -> Origin | None:
+        if not self.settings.origin_headers:
+            return None
+        return Origin(
+            self.source_client.cluster_id or "",
+            self.target_client.cluster_id or "",
+            self.naming.at_target,
+            self.settings.origin_headers_ignored,
+        )
+
+    def _partitions(self, origin: Origin | None) -> Partitions:
+        source, target = self.source_client, self.target_client
+        return Partitions(
+            source,
+            target,
+            self.source,
+            self.sink,
+            self.engine,
+            self.book,
+            self.store,
+            self.metrics,
+            stop_at_gaps=self.settings.on_gap == "stop",
+            refused=RefusedBatches(
+                source,
+                target,
+                DeadLetters(target, self.settings) if self.settings.on_refused == "dead_letter" else None,
+                None if origin is None else origin.stamped,
+            ),
+            origin=origin,
+        )
+
+    def ledgers(self) -> Mapping[TopicPartition, PartitionLedger]:
+        """Ledgers of all opened partitions by source partition."""
+        return {tp: account.entry.ledger for tp, account in self.book.accounts.items() if account.entry}
+
+    async def save(self) -> None:
+        """Stores the progress that is not stored yet. Raises ProtocolError."""
+        entries = self.book.take_dirty()
+        if entries:
+            try:
+                await self.store.save(entries.values())
+            except BaseException:
+                self.book.put_back(entries)
+                raise
+
+    async def aclose(self) -> None:
+        """Ends all reading and writing; the clients stay the caller's."""
+        await self.partitions.close()
+        await self.source.aclose()
+        await self.sink.aclose()

@@ -1,0 +1,72 @@
+"""How a link begins: its stored progress, or where partitions begin that it has never seen.
+
+Owns the first start (where "latest" is, what MirrorMaker 2 has copied already) and handing what was stored to
+the parts that go on with it. Asks both clusters; decides nothing about single partitions (`opening`).
+"""
+
+from __future__ import annotations
+
+from protocol.client import LATEST, Isolation
+from protocol.types import TopicPartition
+from replicator.acl_sync import AclSync
+from replicator.discovery import discover
+from replicator.mirrormaker.takeover import take_over
+from replicator.parts import Parts
+from replicator.progress import Entry, Progress
+
+
+class Start:
+    """Of one link."""
+
+    def __init__(self, parts: Parts, acls: AclSync) -> None:
+        self._parts = parts
+        self._acls = acls
+
+    async def load(self) -> None:
+        """Reads what is stored, notes where the first start begins, hands both on. Raises ProtocolError."""
+        parts = self._parts
+        progress = await parts.store.refresh()  # also what the owner before us wrote last
+        parts.topics.ours = dict(progress.settings)
+        self._acls.owned = progress.acls()
+        if progress.initial is None or parts.settings.widens:
+            await self._begin(progress)
+            progress = await parts.store.refresh()
+        parts.partitions.stored = progress.entries()
+        parts.partitions.initial = progress.initial or {}
+
+    async def _begin(self, progress: Progress) -> None:
+        """Notes where partitions begin that are not known yet: all of them at the link's first start."""
+        known = progress.initial or {}
+        entries = progress.entries()
+        if progress.initial is None and not entries and self._parts.settings.take_over is not None:
+            entries = await self._take_over()
+        first = await self._first_partitions()
+        new = {tp: at for tp, at in first.items() if tp not in known and tp not in entries}
+        if progress.initial is None or new:
+            await self._parts.store.save_initial({**known, **new})
+
+    async def _take_over(self) -> dict[TopicPartition, Entry]:
+        """Stores what MirrorMaker 2 has copied as the link's own progress."""
+        parts = self._parts
+        source, target = parts.source_client, parts.target_client
+        here, there = await source.metadata(None), await target.metadata(None)
+        found = discover(here.topics, there.topics, parts.topic_filter, parts.naming)
+        taken = await take_over(source, target, parts.settings, found.wanted)
+        if taken:
+            await parts.store.save(taken)
+        return {entry.tp: entry for entry in taken}
+
+    async def _first_partitions(self) -> dict[TopicPartition, int]:
+        """Only these begin at "latest"; whatever is born from now on is copied from its first record."""
+        parts = self._parts
+        here = (await parts.source_client.metadata(None)).topics
+        found = discover(here, {}, parts.topic_filter, parts.naming)
+        spots = {
+            TopicPartition(name, n): -1 for name, one in found.wanted.items() for n in one.source.partitions
+        }
+        if parts.settings.start == "earliest":
+            return spots
+        listed = await parts.source_client.list_offsets(
+            dict.fromkeys(spots, LATEST), isolation=Isolation.READ_COMMITTED
+        )
+        return {tp: at.offset for tp, at in listed.items()}
