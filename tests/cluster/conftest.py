@@ -1,4 +1,4 @@
-"""What several modules of these tests use: a local S3 API, an empty bucket, a cluster to restore into."""
+"""What several modules of these tests use: a local S3 API, an empty bucket, clusters and their clients."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from protocol.client import ClusterClient
+from tests.cluster.links import Pair
 from tests.cluster.vault import Vault, new_vault
 from tests.support.broker import BrokerProcess
 from tests.support.s3 import S3Server
@@ -49,3 +50,10 @@ async def here(broker: BrokerProcess) -> AsyncIterator[ClusterClient]:
 async def there(target: BrokerProcess) -> AsyncIterator[ClusterClient]:
     async with ClusterClient(target.bootstrap) as client:
         yield client
+
+
+@pytest.fixture
+async def clients(pair: Pair) -> AsyncIterator[tuple[ClusterClient, ClusterClient]]:
+    """Of both sides of the module's own `pair`: east, west."""
+    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+        yield east, west

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.client import ClusterClient, Committed
+from protocol.client import Committed
 from protocol.records import Codec, Record
 from protocol.types import TopicPartition
 from replicator.copying import CopyError, CopyRequest, plan_copy
@@ -41,12 +41,6 @@ BOUND_S = 120
 def pair(zookeeper_server, tmp_path_factory):
     with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
-
-
-@pytest.fixture
-async def clients(pair):
-    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
-        yield east, west
 
 
 async def begun(*arguments):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from protocol.client import ClusterClient, Committed
+from protocol.client import Committed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Codec, Record
 from protocol.types import TopicPartition
@@ -59,12 +59,6 @@ def pair(request, tmp_path_factory):
     server = request.getfixturevalue("zookeeper_server")
     with two_brokers(server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
-
-
-@pytest.fixture
-async def clients(pair):
-    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
-        yield east, west
 
 
 async def test_every_kind_of_record_arrives_unchanged(pair, clients):

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.client import ClusterClient
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 from replicator.link_report import link_report
@@ -48,12 +47,6 @@ def brokers(zookeeper_server, tmp_path_factory):
 @pytest.fixture
 def pair(brokers):
     return Pair("isthmus", brokers["east"].bootstrap, brokers["west"].bootstrap)
-
-
-@pytest.fixture
-async def clients(pair):
-    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
-        yield east, west
 
 
 async def states(link):

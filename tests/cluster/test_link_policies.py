@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.commands.links import app
-from protocol.client import ClusterClient, Committed
+from protocol.client import Committed
 from protocol.records import Record
 from protocol.types import TopicPartition
 from replicator.origin import hops
@@ -36,12 +36,6 @@ T0 = 1_700_000_000_000
 def pair(zookeeper_server, tmp_path_factory):
     with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
-
-
-@pytest.fixture
-async def clients(pair):
-    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
-        yield east, west
 
 
 @pytest.fixture

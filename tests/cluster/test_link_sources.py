@@ -5,7 +5,6 @@ import asyncio
 import confluent_kafka
 import pytest
 
-from protocol.client import ClusterClient
 from protocol.records import Codec, Record, iter_headers
 from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
@@ -32,12 +31,6 @@ def pair():
     settings = ("log.cleaner.backoff.ms=200", "log.initial.task.delay.ms=200")
     with apache_kafka("holes-east", *settings) as east, apache_kafka("holes-west") as west:
         yield Pair("apache", east, west)
-
-
-@pytest.fixture
-async def clients(pair):
-    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
-        yield east, west
 
 
 def transactions(bootstrap, topic, plan):

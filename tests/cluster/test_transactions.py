@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
 from protocol.client import Connection
 from protocol.client.cluster import ClusterClient
@@ -15,8 +15,9 @@ from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRe
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from tests.support.copier import copied
 from tests.support.sides import OURS, Side, StartSide
-from tests.support.transactions import TIMEOUT_S, producer, read_until, write
+from tests.support.transactions import producer, read_until, write
 
 pytestmark = pytest.mark.cluster
 RECORDS = 60
@@ -34,40 +35,6 @@ async def create(side: Side, *topics: str) -> None:
         await client.create_topics([NewTopic(topic, 1, 1) for topic in topics])
 
 
-def copy_some(side: Side, count: int) -> int:
-    """Read, write, commit positions in one transaction for each record; returns how many were done.
-
-    Whatever fails is for the caller to begin again: what is not committed has not happened.
-    """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": side.bootstrap,
-            "group.id": "copier",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    done = 0
-    try:
-        made = producer(side.bootstrap, "copier")
-        consumer.assign([TopicPartition("in", 0)])
-        committed = consumer.committed([TopicPartition("in", 0)], TIMEOUT_S)[0].offset
-        consumer.assign([TopicPartition("in", 0, max(0, committed))])
-        while done < count and (message := consumer.poll(5)) is not None:
-            if message.error() is not None:
-                continue
-            made.begin_transaction()
-            made.produce("out", message.value(), partition=0)
-            position = [TopicPartition("in", 0, message.offset() + 1)]
-            made.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), TIMEOUT_S)
-            made.commit_transaction(TIMEOUT_S)
-            done += 1
-    finally:
-        consumer.close()
-    return done
-
-
 async def test_exactly_once_over_kills(side: Side) -> None:
     assert side.broker is not None
     await create(side, "in", "out")
@@ -75,22 +42,16 @@ async def test_exactly_once_over_kills(side: Side) -> None:
     plain = Producer({"bootstrap.servers": side.bootstrap})
     await asyncio.to_thread(write, plain, "in", *values)
     for _ in range(2):
-        copying = asyncio.create_task(asyncio.to_thread(copy_some, side, RECORDS // 3))
+        copying = asyncio.create_task(asyncio.to_thread(copied, side.bootstrap, RECORDS // 3))
         await asyncio.to_thread(
             read_until, side.bootstrap, "out", "read_committed", lambda values: bool(values)
         )
         side.broker.kill()
         side.broker.start()  # not in a thread: the broker ends with the thread that started it
-        try:
-            await copying
-        except KafkaException as error:
-            assert error.args[0].code() is not None  # noqa: PT017 - whatever it was, it is begun again
+        await copying  # a client that gave up, or had to be killed, is begun again
     for _ in range(10):
-        try:
-            if not await asyncio.to_thread(copy_some, side, RECORDS):
-                break
-        except KafkaException:
-            continue
+        if await asyncio.to_thread(copied, side.bootstrap, RECORDS) == 0:
+            break
     found = await asyncio.to_thread(
         read_until, side.bootstrap, "out", "read_committed", lambda found: len(found) >= RECORDS
     )
