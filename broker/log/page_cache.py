@@ -48,6 +48,15 @@ def is_cached(fd: int, position: int, size: int) -> bool:
     return True
 
 
+def is_known(fd: int, position: int, size: int) -> bool:
+    """Whether an eighth of the range is there already, so that the page cache is the way to the rest of it.
+
+    False where the kernel cannot tell.
+    """
+    pages = _cached_pages(fd, position, size)
+    return pages is not None and pages * _PAGE * 8 >= size
+
+
 def bring(fd: int, position: int, size: int) -> None:
     """Read the range, and ask for what follows it. Waits for the disk: for a thread."""
     os.posix_fadvise(fd, position, size + AHEAD, os.POSIX_FADV_WILLNEED)

@@ -3,14 +3,18 @@
 `locate` is `LogView.read` for large answers: the same whole batches, but as a range of the segment's file
 that a socket can be fed from (`sendfile`). The file stays open while a region refers to it, whatever
 retention does. Whether the range is in the page cache is only sampled, because asking for every page would
-cost as much as reading it; a page that was missed costs one wait for the disk. With `blocking` it is
-brought there first, in a thread.
+cost as much as reading it; a page that was missed costs one wait for the disk. With `blocking` it is read
+past the page cache (`cold_reads`) or brought there first, in a thread.
 """
 
+from __future__ import annotations
+
+import os
 from struct import Struct
 from typing import Final, NamedTuple
 
-from broker.log import page_cache
+from broker.log import cold_reads, page_cache
+from broker.log.cold_reads import ColdRegion, Rooms
 from broker.log.disk_errors import FAILED
 from broker.log.errors import CorruptLog, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.files import OpenFile
@@ -21,6 +25,7 @@ from protocol.records.header import LENGTH_OVERHEAD
 
 WORTH_LOCATING: Final = 32 * 1024
 """Below this many bytes one read is cheaper than the calls that avoid it."""
+_ROOMS: Final = Rooms()
 _SPAN: Final = Struct(">qi11xi")
 """Base offset, batch length and last offset delta of a batch header."""
 
@@ -52,18 +57,29 @@ class FileRegion:
         """Up to `count` bytes from the front; waits for the disk."""
         return self._file.read(self.position, min(count, self.size))
 
+    def send(self, to: int, most: int) -> int:
+        """`sendfile` up to `most` bytes to a socket; how many it took. Raises BlockingIOError for none."""
+        return os.sendfile(to, self.fd, self.position, min(self.size, most))
+
     def failed(self, error: OSError) -> None:
         """Sending it failed: the disk may be the reason, long after the answer was put together."""
         if self._log is not None and error.errno in FAILED:
             self._log.report(error)
 
-    def make_ready(self, blocking: bool) -> None:
-        """Bring the range into the page cache, waiting for the disk. Raises `NotCached` unless `blocking`."""
+    def ready(self, blocking: bool) -> FileRegion | ColdRegion:
+        """The range where it can be sent from: the page cache or, with `blocking`, a buffer it was read to.
+
+        `blocking` waits for the disk; without it, raises `NotCached`.
+        """
         if not blocking:
             if not self.is_cached():
                 raise NotCached
-            return
+            return self
+        cold = cold_reads.read(self.fd, self.position, self.size, _ROOMS)
+        if cold is not None:
+            return cold
         page_cache.bring(self.fd, self.position, self.size)
+        return self
 
     def is_cached(self) -> bool:
         """Whether the range is in the page cache."""
@@ -73,7 +89,7 @@ class FileRegion:
 class Located(NamedTuple):
     """What `LogSlice` is, with regions in place of bytes."""
 
-    segments: list[FileRegion]
+    segments: list[FileRegion | ColdRegion]
     size: int
     next_offset: int
 
@@ -109,13 +125,13 @@ def locate(
         region = FileRegion(file, start, stop - start, log)
         if region.size < WORTH_LOCATING:
             return None
-        region.make_ready(blocking)
+        ready = region.ready(blocking)
     except CorruptLog:
         return None  # reading serves what stands before the damage
     except OSError as error:
         log.report(error)
         raise StorageFailed(f"{log.directory} cannot be read: {error.strerror}") from error
-    return Located([region], region.size, next_offset)
+    return Located([ready], ready.size, next_offset)
 
 
 def _whole(

@@ -10,7 +10,6 @@ bytes of files at a time, so that nobody waits while many megabytes are sent to 
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections import deque
 from collections.abc import Iterable
@@ -26,17 +25,14 @@ _MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Region(Protocol):
-    """A range of a file that does not change (`broker.log.region.FileRegion`)."""
+    """A range of a file that does not change (`broker.log.region.FileRegion`, `cold_reads.ColdRegion`)."""
 
     @property
     def size(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    @property
-    def fd(self) -> int: ...
     def __len__(self) -> int: ...
     def advance(self, count: int) -> None: ...
     def read(self, count: int) -> bytes: ...
+    def send(self, to: int, most: int) -> int: ...
     def failed(self, error: OSError) -> None: ...
 
 
@@ -123,7 +119,7 @@ class Outbox:
         try:
             if not self._direct:
                 raise BlockingIOError
-            sent = os.sendfile(self._socket.fileno(), region.fd, region.position, min(region.size, most))
+            sent = region.send(self._socket.fileno(), most)
         except BlockingIOError:
             piece = region.read(PIECE)
             sent = len(piece)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.log import Log, LogConfig, NotCached, OffsetOutOfRange
+from broker.log import Log, LogConfig, NotCached, OffsetOutOfRange, cold_reads
+from broker.log.cold_reads import ColdRegion
 from broker.log.files import OpenFile
 from broker.log.log_view import LogView
 from broker.log.region import WORTH_LOCATING, FileRegion, locate
@@ -107,10 +108,17 @@ def drop_from_memory(log: Log, region: FileRegion) -> None:
         pytest.skip("this file system keeps everything in memory")
 
 
-def test_what_is_not_in_memory_is_noticed_and_brought_there(log: Log) -> None:
+@pytest.mark.parametrize("past_the_cache", [True, False])
+def test_what_is_not_in_memory_is_noticed_and_fetched(
+    log: Log, past_the_cache: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not past_the_cache:
+        monkeypatch.setattr(cold_reads, "_DIRECT", 0)
     found = locate(log, 0, 1_000_000, log.end_offset, True)
     assert found is not None
     (region,) = found.segments
+    assert isinstance(region, FileRegion)
+    whole = region.read(region.size)
     assert region.is_cached()
     drop_from_memory(log, region)
     with pytest.raises(NotCached):
@@ -118,7 +126,8 @@ def test_what_is_not_in_memory_is_noticed_and_brought_there(log: Log) -> None:
     again = locate(log, 0, 1_000_000, log.end_offset, True, blocking=True)
     assert again is not None
     assert (again.size, again.next_offset) == (found.size, found.next_offset)
-    assert again.segments[0].is_cached()
+    assert again.segments[0].read(again.size) == whole
+    assert region.is_cached() != isinstance(again.segments[0], ColdRegion)
 
 
 def test_a_thread_that_appends_overtake_sees_nothing_above_its_limit(log: Log) -> None:
@@ -143,7 +152,7 @@ def test_a_thread_that_appends_overtake_sees_nothing_above_its_limit(log: Log) -
 def test_a_region_shrinks_from_the_front(log: Log) -> None:
     found = locate(log, 0, 1_000_000, log.end_offset, True)
     assert found is not None
-    region: FileRegion = found.segments[0]
+    region = found.segments[0]
     whole = region.read(region.size)
     region.advance(1000)
     assert len(region) == len(whole) - 1000
