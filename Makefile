@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 # Tests wait more than they compute: two files at a time. WORKERS=0 runs them one by one in one process.
 WORKERS ?= 2
 
-.PHONY: help demo test lint fmt bench bench-broker interop setup clean fuzz soak chaos
+.PHONY: help demo test lint fmt bench bench-broker interop setup clean fuzz soak chaos chaos-links
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -52,6 +52,10 @@ fuzz: ## coverage-guided fuzzing of frames, batches, log directories and a live 
 chaos: ## faults against a replicated cluster, two at once, and a check of what clients saw; MINUTES=60 SEED=7
 	@tools/setup.sh dev
 	$(PY) -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+chaos-links: ## faults against links between two clusters, and an audit of what arrived; MINUTES=60 SEED=7
+	@tools/setup.sh dev
+	$(PY) -m tests.chaos.links --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 soak: ## mixed load with bad connections; memory stays flat, nothing is lost; MINUTES=10
 	@tools/setup.sh dev

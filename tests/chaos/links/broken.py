@@ -1,0 +1,98 @@
+"""A link with one safety rule switched off, to show that the harness finds what the rule is for.
+
+    python -m tests.chaos.links.broken RULE replicate …      # the rest is the command line of `isthmus`
+
+Patches the real code in the process of this link alone; production has no such switch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isthmus.cli import main
+from protocol.types import TopicPartition
+from replicator.book import Book
+from replicator.opening import Opener
+from replicator.progress import Entry
+from transfer.endpoint import Chunk
+from transfer.kafka.lane import Pending, ProduceLane
+from transfer.ledger import Copied, PartitionLedger
+
+
+def _replace(owner: object, name: str, broken: object) -> None:
+    """Raises AttributeError where the real code has moved: a rule that stays on would prove nothing."""
+    getattr(owner, name)
+    setattr(owner, name, broken)
+
+
+def _tail_matching() -> None:
+    """A restarted link does not look at what is at the target behind its stored progress, and forgets its
+    producer, whose sequence numbers would still tell some repetitions."""
+
+    async def nothing(self: Opener, entry: Entry, *_: object) -> list[Any]:
+        entry.producer = None
+        return []
+
+    _replace(Opener, "_match_tail", nothing)
+
+
+def _progress_after_acknowledgement() -> None:
+    """Progress is stored as far as was read, not as far as was acknowledged."""
+    read: dict[TopicPartition, int] = {}
+    seen, take = Book.seen, Book.take_dirty
+
+    def note(self: Book, chunk: Chunk) -> None:
+        seen(self, chunk)
+        read[chunk.tp] = chunk.next_offset
+        self.mark(chunk.tp)
+
+    def ahead(self: Book) -> dict[TopicPartition, Entry]:
+        found = take(self)
+        for tp, entry in found.items():
+            position = read.get(tp, -1)
+            if position > entry.ledger.next_source_offset:
+                ledger = PartitionLedger.from_json(entry.ledger.to_json())
+                ledger.add(Copied((), position, 0, 0, ()))
+                found[tp] = replace(entry, ledger=ledger)
+        return found
+
+    _replace(Book, "seen", note)
+    _replace(Book, "take_dirty", ahead)
+
+
+def _lane_order() -> None:
+    """Of two batches that wait, the younger goes first."""
+    take = ProduceLane.take
+
+    def younger(self: ProduceLane, now: float) -> Pending | None:
+        queue = self._queue
+        if len(queue) > 1 and queue[0].segments is None and queue[1].segments is None:
+            queue[0], queue[1] = queue[1], queue[0]
+        return take(self, now)
+
+    _replace(ProduceLane, "take", younger)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    switch_off: Callable[[], None]
+    shows: str
+    """The anomaly that it has to be missed by."""
+    faults: tuple[str, ...]
+    """Which bring it about."""
+
+
+RULES: dict[str, Rule] = {
+    "lane_order": Rule(_lane_order, "reordered", ("slow_path", "cut_path")),
+    "progress_after_acknowledgement": Rule(
+        _progress_after_acknowledgement, "lost", ("kill_worker", "cut_path", "pause_broker")
+    ),
+    "tail_matching": Rule(_tail_matching, "duplicate", ("kill_worker",)),
+}
+
+if __name__ == "__main__":
+    RULES[sys.argv.pop(1)].switch_off()
+    main()

@@ -1,0 +1,263 @@
+"""The faults of a link run, each a context: broken inside, whole again afterwards.
+
+One function for each kind of `schedule.WEIGHTS`; it does what its step says to a `LinkWorld`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+from confluent_kafka import KafkaException
+
+from tests.chaos.links.schedule import BROKERS, Step
+from tests.chaos.links.world import LINKS, LinkWorld, ends
+from tests.chaos.network import Fault, Wire, both, flows
+from tests.chaos.world import LeftOut
+
+Kind = Callable[[LinkWorld, Step], AbstractContextManager[None]]
+_HELD = Fault(held=True)
+_MOST_PARTITIONS = 6
+_MOST_TOPICS = 4
+
+
+def link_of(step: Step) -> str:
+    return LINKS[step.link]
+
+
+def side_of(step: Step) -> str:
+    source, target = ends(link_of(step))
+    return source if step.at_source else target
+
+
+def broker_of(step: Step) -> str:
+    return f"{side_of(step)}{step.broker}"
+
+
+def worker_of(world: LinkWorld, step: Step) -> str:
+    names = world.workers_of(link_of(step))
+    return names[step.broker % len(names)]
+
+
+# -- processes
+
+
+@contextmanager
+def _away(world: LinkWorld, *names: str) -> Iterator[None]:
+    for name in names:
+        world.kill(name)
+    try:
+        yield
+    finally:
+        for name in names:
+            world.launch(name)
+
+
+@contextmanager
+def _still(world: LinkWorld, name: str) -> Iterator[None]:
+    pid = world.pid(name)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def kill_worker(world: LinkWorld, step: Step) -> Iterator[None]:
+    name = worker_of(world, step)
+    with world.claim([name]), _away(world, name):
+        world.say(f"kill {name}")
+        yield
+
+
+@contextmanager
+def pause_worker(world: LinkWorld, step: Step) -> Iterator[None]:
+    """Shorter or longer than its lease: what it does when it wakes up must not count."""
+    name = worker_of(world, step)
+    with world.claim([name]):
+        world.say(f"pause {name} for {step.long:g} s")
+        with _still(world, name):
+            world.wait(step.long)
+            yield
+
+
+@contextmanager
+def stop_worker(world: LinkWorld, step: Step) -> Iterator[None]:
+    name = worker_of(world, step)
+    with world.claim([name]):
+        world.say(f"stop {name}")
+        world.stop(name)
+        yield
+        world.launch(name)
+
+
+@contextmanager
+def kill_broker(world: LinkWorld, step: Step) -> Iterator[None]:
+    name = broker_of(step)
+    with world.claim([name]), _away(world, name):
+        world.say(f"kill {name}")
+        yield
+
+
+@contextmanager
+def pause_broker(world: LinkWorld, step: Step) -> Iterator[None]:
+    name = broker_of(step)
+    with world.claim([name]):
+        world.say(f"pause {name} for {step.seconds:g} s")
+        with _still(world, name):
+            yield
+
+
+@contextmanager
+def restart_broker(world: LinkWorld, step: Step) -> Iterator[None]:
+    name = broker_of(step)
+    with world.claim([name]):
+        world.say(f"restart {name}")
+        world.stop(name)
+        world.launch(name)
+        yield
+
+
+@contextmanager
+def kill_site(world: LinkWorld, step: Step) -> Iterator[None]:
+    """All brokers of a side, and the link's process beside them."""
+    names = [*world.brokers_of(side_of(step)), worker_of(world, step)]
+    with world.claim(names), _away(world, *names):
+        world.say(f"kill {', '.join(names)}")
+        yield
+
+
+# -- the path
+
+
+def _path(world: LinkWorld, step: Step) -> list[tuple[str, str]]:
+    """(worker, broker): between all of the link's processes and one side."""
+    return [
+        (worker, broker)
+        for worker in world.workers_of(link_of(step))
+        for broker in world.brokers_of(side_of(step))
+    ]
+
+
+@contextmanager
+def _disturbed(world: LinkWorld, step: Step, what: str, wires: list[Wire], fault: Fault) -> Iterator[None]:
+    world.say(f"{what} {link_of(step)} and {side_of(step)} for {step.seconds:g} s")
+    with world.network.disturbed(wires, fault):
+        yield
+
+
+@contextmanager
+def cut_path(world: LinkWorld, step: Step) -> Iterator[None]:
+    wires = [wire for pair in _path(world, step) for wire in both(*pair)]
+    with _disturbed(world, step, "cut between", wires, _HELD):
+        yield
+
+
+@contextmanager
+def cut_path_one_way(world: LinkWorld, step: Step) -> Iterator[None]:
+    pairs = _path(world, step)
+    ways = pairs if step.is_outgoing else [(broker, worker) for worker, broker in pairs]
+    wires = [wire for one, other in ways for wire in flows(one, other)]
+    with _disturbed(world, step, "cut one way between", wires, _HELD):
+        yield
+
+
+@contextmanager
+def reset_path(world: LinkWorld, step: Step) -> Iterator[None]:
+    wires = [wire for pair in _path(world, step) for wire in both(*pair)]
+    with _disturbed(world, step, "reset all between", wires, Fault(refused=True)):
+        yield
+
+
+@contextmanager
+def slow_path(world: LinkWorld, step: Step) -> Iterator[None]:
+    wires = [wire for pair in _path(world, step) for wire in both(*pair)]
+    fault = Fault(delay_s=step.delay_s, bytes_per_s=step.bytes_per_s)
+    with _disturbed(world, step, f"slow ({step.delay_s:g} s, {step.bytes_per_s:g} B/s)", wires, fault):
+        yield
+
+
+@contextmanager
+def cut_brokers(world: LinkWorld, step: Step) -> Iterator[None]:
+    """Between the brokers of one side: leadership and replicas change under the link."""
+    side = side_of(step)
+    world.say(f"cut between the brokers of {side} for {step.seconds:g} s")
+    with world.network.disturbed(both(f"{side}1", f"{side}2"), _HELD):
+        yield
+
+
+@contextmanager
+def cut_clients(world: LinkWorld, step: Step) -> Iterator[None]:
+    wires = both("client", broker_of(step))
+    world.say(f"cut between clients and {broker_of(step)} for {step.seconds:g} s")
+    with world.network.disturbed(wires, _HELD):
+        yield
+
+
+# -- topics
+
+_numbers = itertools.count(1)
+
+
+@contextmanager
+def new_topic(world: LinkWorld, step: Step) -> Iterator[None]:
+    """Written to from its birth on."""
+    side = ends(link_of(step))[0]
+    if len(world.topics[side]) >= _MOST_TOPICS:
+        raise LeftOut("there are enough topics")
+    name = f"load-new-{next(_numbers)}"
+    world.say(f"new topic {name} at {side}")
+    with _asked():
+        world.create_topics(side, {name: 2})
+    yield
+
+
+@contextmanager
+def more_partitions(world: LinkWorld, step: Step) -> Iterator[None]:
+    side = ends(link_of(step))[0]
+    name = list(world.topics[side])[step.broker % len(world.topics[side])]
+    count = world.topics[side][name] + 1
+    if count > _MOST_PARTITIONS:
+        raise LeftOut("there are enough partitions")
+    world.say(f"{name} at {side} grows to {count} partitions")
+    with _asked():
+        world.grow_topic(side, name, count)
+    yield
+
+
+@contextmanager
+def _asked() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise LeftOut(f"not among these faults: {error.args[0].name()}") from None
+
+
+FAULTS: Mapping[str, Kind] = {
+    kind.__name__: kind
+    for kind in (
+        kill_worker,
+        pause_worker,
+        stop_worker,
+        kill_broker,
+        pause_broker,
+        restart_broker,
+        kill_site,
+        cut_path,
+        cut_path_one_way,
+        reset_path,
+        slow_path,
+        cut_brokers,
+        cut_clients,
+        new_topic,
+        more_partitions,
+    )
+}
+assert BROKERS == 2, "cut_brokers names both"

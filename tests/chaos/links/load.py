@@ -1,0 +1,335 @@
+"""Clients of a link run, on both sides: writers of all kinds, groups, readers of mirrors, watchers.
+
+Each is a thread that goes on whatever happens and notes in the history what it knows for certain. Must not
+know faults. librdkafka may hang in rare cases (docs/status.md): a thread that does not end is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from tests.chaos.links.history import History, Place, name_of
+
+CALL_S = 20.0
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_COMMON: Mapping[str, str | int | bool] = {
+    "log_level": 0,
+    "socket.timeout.ms": 10_000,
+    "reconnect.backoff.max.ms": 500,
+    "topic.metadata.refresh.interval.ms": 3_000,
+}
+
+
+@dataclass
+class Load:
+    """One side's clients. `topics` is asked each time: topics come and partitions grow."""
+
+    side: str
+    other: str
+    bootstrap: str
+    other_bootstrap: str
+    topics: Callable[[], Mapping[str, int]]
+    history: History
+    seed: int
+    pause_s: float
+    writing: threading.Event = field(default_factory=threading.Event)
+    """Set: writers stop."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    stuck: list[str] = field(default_factory=list)
+    _writers: list[threading.Thread] = field(default_factory=list)
+    _others: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def groups(self) -> list[str]:
+        return [f"group-{self.side}-{number}" for number in (1, 2)]
+
+    def start(self) -> None:
+        for number, codec in enumerate(CODECS):
+            self._writers.append(self._thread(f"w{number}", self._write, codec, number))
+        for number in range(2):
+            self._writers.append(self._thread(f"t{number}", self._transact, number))
+        for number, group in enumerate(self.groups):
+            self._others.append(self._thread(group, self._consume, group, number))
+        self._others.append(self._thread("mirror", self._read_mirror))
+        self._others.append(self._thread("watcher", self._watch))
+        for thread in (*self._writers, *self._others):
+            thread.start()
+
+    def _thread(self, name: str, work: Callable[..., None], *arguments: object) -> threading.Thread:
+        def go_on() -> None:
+            while not self.ended.is_set():
+                with contextlib.suppress(KafkaException):  # a client that broke is made anew
+                    work(name, *arguments)
+                    return
+                time.sleep(0.5)
+
+        return threading.Thread(target=go_on, name=f"{self.side} {name}", daemon=True)
+
+    def stop_writing(self) -> None:
+        self.writing.set()
+        self._join(self._writers)
+
+    def stop(self) -> None:
+        self.writing.set()
+        self.ended.set()
+        self._join(self._others)
+
+    def _join(self, threads: list[threading.Thread]) -> None:
+        deadline = time.monotonic() + 120
+        for thread in threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+            if thread.is_alive():
+                self.stuck.append(thread.name)
+
+    # -- writers
+
+    def _place(self, chance: random.Random) -> Place:
+        topics = self.topics()
+        topic = chance.choice(list(topics))
+        return self.side, topic, chance.randrange(topics[topic])
+
+    def _send(
+        self,
+        producer: Producer,
+        chance: random.Random,
+        client: str,
+        told: Callable[[bytes, Place], Callable[[KafkaError | None, Message], None]],
+    ) -> bytes:
+        place = self._place(chance)
+        with self.history.lock:
+            self.history.sent += 1
+            number = self.history.sent
+        name = f"{self.side}/{client}/{number}".encode()
+        padding = chance.choice([b"", b"x" * 50, b"abc" * 300, chance.randbytes(500)])
+        key = chance.choice([None, b"", b"key-%d" % chance.randrange(50)])
+        headers = [("h", b"%d" % number), ("empty", b""), ("null", None)][: chance.randrange(4)]
+        producer.produce(
+            place[1],
+            value=name + b" " + padding,
+            key=key,
+            partition=place[2],
+            headers=headers,
+            on_delivery=told(name, place),
+        )
+        return name
+
+    def _write(self, client: str, codec: str, number: int) -> None:
+        """Idempotent, never gives up; one request in flight, or librdkafka may write twice (issue 4953)."""
+        producer = Producer(
+            {
+                **_COMMON,
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,
+                "message.timeout.ms": 0,
+                "compression.type": codec,
+                "linger.ms": (0, 5, 20, 50, 100)[number],
+            }
+        )
+        chance = random.Random(f"{self.seed} {self.side} {client}")
+
+        def told(name: bytes, place: Place) -> Callable[[KafkaError | None, Message], None]:
+            def delivered(error: KafkaError | None, message: Message) -> None:
+                if error is None:
+                    self.history.acknowledged[name] = place
+
+            return delivered
+
+        while not self.writing.is_set():
+            for _ in range(chance.choice([1, 1, 5, 40])):
+                with contextlib.suppress(BufferError):
+                    self._send(producer, chance, client, told)
+            producer.poll(0)
+            time.sleep(self.pause_s * chance.uniform(0.2, 1.8))
+        producer.flush(100)
+
+    def _transact(self, client: str, number: int) -> None:
+        producer = Producer(
+            {
+                **_COMMON,
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": f"chaos-{self.side}-{client}",
+                "transaction.timeout.ms": 10_000,
+                "compression.type": CODECS[number + 1],
+                "linger.ms": 2,
+            }
+        )
+        producer.init_transactions(CALL_S)
+        chance = random.Random(f"{self.seed} {self.side} {client} {time.monotonic_ns()}")
+        places: dict[bytes, Place] = {}
+
+        def told(name: bytes, place: Place) -> Callable[[KafkaError | None, Message], None]:
+            places[name] = place
+            return lambda error, message: None
+
+        while not self.writing.is_set():
+            places.clear()
+            producer.begin_transaction()
+            names = [self._send(producer, chance, client, told) for _ in range(chance.choice([1, 3, 20]))]
+            if chance.random() < 0.25:
+                producer.flush(2)
+                producer.abort_transaction(CALL_S)
+                self.history.aborted.update(names)
+            else:
+                producer.commit_transaction(CALL_S)
+                self.history.acknowledged.update(places)
+            self.history.transactions += 1
+            time.sleep(self.pause_s * chance.uniform(0.2, 3))
+
+    # -- readers
+
+    def _consumer(self, bootstrap: str, group: str) -> Consumer:
+        return Consumer(
+            {
+                **_COMMON,
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 10_000,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+
+    def _consume(self, _: str, group: str, number: int) -> None:
+        """A group where it lives: reads and commits; the second one lags behind."""
+        consumer = self._consumer(self.bootstrap, group)
+        try:
+            consumer.subscribe(["^load-.*"])
+            next_offset: dict[tuple[str, int], int] = {}
+            while not self.ended.is_set():
+                for message in consumer.consume(300 if number == 0 else 20, 0.5):
+                    if message.error() is None:
+                        next_offset[_place_of(message)] = _offset_of(message) + 1
+                if next_offset:
+                    self._commit(consumer, group, next_offset)
+                    next_offset = {}
+                if number:
+                    self.ended.wait(0.3)
+        finally:
+            consumer.close()
+
+    def _commit(self, consumer: Consumer, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        for each in wanted:
+            self.history.commit_tried(group, (self.side, each.topic, each.partition), each.offset)
+        consumer.commit(offsets=wanted, asynchronous=False)
+
+    def _read_mirror(self, _: str) -> None:
+        """What the other side has of this side's topics, by assignment, again and again from where it was."""
+        consumer = self._consumer(self.other_bootstrap, "unused")
+        position: dict[tuple[str, int], int] = {}
+        try:
+            while not self.ended.is_set():
+                wanted = {
+                    (f"{self.side}.{topic}", partition)
+                    for topic, count in self.topics().items()
+                    for partition in range(count)
+                }
+                if wanted - position.keys():
+                    position |= dict.fromkeys(wanted - position.keys(), OFFSET_BEGINNING)
+                    consumer.assign(
+                        [TopicPartition(topic, number, at) for (topic, number), at in position.items()]
+                    )
+                for message in consumer.consume(500, 0.5):
+                    if message.error() is None:
+                        self._saw(message, position)
+        finally:
+            consumer.close()
+
+    def _saw(self, message: Message, position: dict[tuple[str, int], int]) -> None:
+        at, offset = _place_of(message), _offset_of(message)
+        place = (self.other, *at)
+        if offset < position[at]:
+            self.history.changed.append(f"{place}: offset {offset} came after {position[at] - 1}")
+        position[at] = offset + 1
+        self.history.saw(place, offset, message.value() or b"")
+
+    def _watch(self, _: str) -> None:
+        """Where this side's groups stand at the other side."""
+        admin = AdminClient({**_COMMON, "bootstrap.servers": self.other_bootstrap})
+        while not self.ended.wait(0.5):
+            for group in self.groups:
+                with contextlib.suppress(KafkaException, TimeoutError):
+                    for place, offset in positions(admin, group, self.other).items():
+                        self.history.position_shown(group, place, offset)
+
+
+def positions(admin: AdminClient, group: str, side: str) -> dict[Place, int]:
+    """Committed positions of a group at this side. Raises KafkaException."""
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=5)
+    found = asked[group].result(10).topic_partitions or []
+    return {
+        (side, each.topic, each.partition): each.offset
+        for each in found
+        if each.error is None and each.offset >= 0
+    }
+
+
+def _place_of(message: Message) -> tuple[str, int]:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None
+    return topic, partition
+
+
+def _offset_of(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def read_all(bootstrap: str, topic: str, partition: int, bound_s: float = 300.0) -> list[tuple[int, Row]]:
+    """(offset, row) of all committed records of a partition. Raises AssertionError past the bound."""
+    consumer = Consumer(
+        {
+            **_COMMON,
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    rows: list[tuple[int, Row]] = []
+    deadline = time.monotonic() + bound_s
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1000, 2.0):
+                error = message.error()
+                if error is None:
+                    rows.append((_offset_of(message), row_of(message)))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return rows
+        raise AssertionError(f"{topic}-{partition} at {bootstrap} is not read to its end in {bound_s:g} s")
+    finally:
+        consumer.close()
+
+
+Row = tuple[bytes, int]
+"""Name of the value, and a hash of all that a record has: time, key, value, headers."""
+
+
+def row_of(message: Message) -> Row:
+    value = message.value() or b""
+    headers = tuple((name, text) for name, text in message.headers() or ())
+    return name_of(value), hash((message.timestamp(), message.key(), value, headers))

@@ -1,0 +1,297 @@
+"""One run: two clusters and the links between them; load; faults; healing; draining; the verdicts.
+
+Two judges look at what is left: `judge` by the records themselves, and the product's own audit on Spark,
+which goes by the links' ledgers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from protocol.client import ClusterClient
+from protocol.errors import ProtocolError
+from replicator.drain import wait_drained
+from tests.chaos.links.faults import FAULTS
+from tests.chaos.links.history import History, Place
+from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
+from tests.chaos.links.load import Load, Row, positions, read_all
+from tests.chaos.links.schedule import LANES, steps
+from tests.chaos.links.world import LINKS, ROOT, SIDES, LinkWorld, ends
+from tests.chaos.world import LeftOut
+from tests.support.waiting import wait_until
+
+TOPICS = {"load-a": 3, "load-b": 1}
+_DRAIN_S = 300.0
+_GROUPS_S = 90.0
+_AUDIT_S = 900.0
+
+
+@dataclass(slots=True)
+class Report:
+    """`anomalies` by name (`judge`), `audit` what Spark counted by link; `failures` are of the harness, or
+    clusters that do not heal. `ended` are processes that ended by themselves, and how often."""
+
+    seed: int
+    minutes: float
+    workers: int
+    records: int = 0
+    acknowledged: int = 0
+    transactions: int = 0
+    positions_checked: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    anomalies: dict[str, int] = field(default_factory=dict)
+    audit: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exit_codes: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    stuck: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    examples: Findings = field(default_factory=dict)
+
+    @property
+    def is_right(self) -> bool:
+        audited = all(result.get("exit_code") == 0 for result in self.audit.values())
+        return not self.failures and audited and not any(self.anomalies.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run(
+    directory: Path,
+    *,
+    seed: int,
+    seconds: float,
+    kinds: Sequence[str] | None = None,
+    lanes: int = LANES,
+    workers: int = 1,
+    program: Sequence[str] = ("isthmus",),
+    link_settings: Mapping[str, object] | None = None,
+    audit: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """`program` runs the links (`broken` has some with a rule switched off)."""
+    began = time.monotonic()
+    world = LinkWorld(
+        directory,
+        program=program,
+        workers=workers,
+        link_settings=link_settings,
+        say=lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}"),
+    )
+    with contextlib.closing(world):
+        return _Run(world, seed, workers).whole(seconds, kinds, lanes, audit=audit)
+
+
+class _Run:
+    def __init__(self, world: LinkWorld, seed: int, workers: int) -> None:
+        self._world = world
+        self._seed = seed
+        self._history = History()
+        self._faults: Counter[str] = Counter()
+        self._report = Report(seed, 0, workers)
+        self._lock = threading.Lock()
+
+    def whole(self, seconds: float, kinds: Sequence[str] | None, lanes: int, *, audit: bool) -> Report:
+        world, report = self._world, self._report
+        world.start(TOPICS)
+        loads = [self._load(side, seconds) for side in SIDES]
+        for load in loads:
+            load.start()
+        wait_until(lambda: len(self._history.acknowledged) > 50, "the first records", bound_s=120)
+        world.say("faults begin")
+        faults_began = time.monotonic()
+        self._break(seconds, kinds, lanes)
+        report.minutes = round((time.monotonic() - faults_began) / 60, 2)
+        world.say("faults are over")
+        try:
+            world.heal()
+            for load in loads:
+                load.stop_writing()
+            self._drain()
+            world.say("drained")
+            self._verdict(loads)
+        except (AssertionError, KafkaException, ProtocolError, TimeoutError) as error:
+            report.failures.append(f"{error!r}"[:2000])
+        for load in loads:
+            load.stop()
+            report.stuck += load.stuck
+        if audit:
+            self._audit()
+        report.exit_codes = world.end_links()
+        report.faults = dict(sorted(self._faults.items()))
+        report.ended = dict(world.ended)
+        report.acknowledged = len(self._history.acknowledged)
+        report.transactions = self._history.transactions
+        report.positions_checked = len(self._history.shown)
+        return report
+
+    def _load(self, side: str, seconds: float) -> Load:
+        world = self._world
+        other = next(each for each in SIDES if each != side)
+        return Load(
+            side,
+            other,
+            world.bootstrap(side),
+            world.bootstrap(other),
+            lambda: world.topics[side],
+            self._history,
+            self._seed,
+            # Longer runs write more slowly, so that an hour has its place in memory.
+            pause_s=0.2 if seconds < 900 else 0.4,
+        )
+
+    # -- faults
+
+    def _break(self, seconds: float, kinds: Sequence[str] | None, lanes: int) -> None:
+        end = time.monotonic() + seconds
+        threads = [
+            threading.Thread(target=self._lane, args=(lane, end, kinds), name=f"lane {lane}")
+            for lane in range(lanes)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _lane(self, lane: int, end: float, kinds: Sequence[str] | None) -> None:
+        for step in steps(self._seed, lane, kinds):
+            time.sleep(min(step.rest_s, max(0.0, end - time.monotonic())))
+            if time.monotonic() >= end:
+                return
+            try:
+                with FAULTS[step.kind](self._world, step):
+                    time.sleep(step.seconds)
+            except LeftOut as error:
+                self._world.say(f"left out: {step.kind}, {error}")
+            except Exception as error:  # a lane that ends would leave the run without faults
+                self._report.failures.append(f"{step.kind}: {error!r}")
+            else:
+                with self._lock:
+                    self._faults[step.kind] += 1
+
+    # -- the end
+
+    def _drain(self) -> None:
+        """Until the ledgers of both links have arrived at the sources' ends. Raises AssertionError."""
+
+        async def one(link: str) -> None:
+            source, target = ends(link)
+            async with (
+                ClusterClient(self._world.bootstrap(source)) as here,
+                ClusterClient(self._world.bootstrap(target)) as there,
+            ):
+                topics = sorted(self._world.topics[source])
+                drained = await wait_drained(here, there, link, topics, _DRAIN_S)
+            assert drained.done, f"{link} is not drained: {drained.left}"
+            assert not drained.gaps, f"{link} has {drained.gaps} gaps"
+
+        async def both() -> None:
+            await asyncio.gather(*map(one, LINKS))
+
+        asyncio.run(both())
+
+    def _verdict(self, loads: Sequence[Load]) -> None:
+        """Content first: afterwards only groups may move, and they stop."""
+        content = {place: rows for side in SIDES for place, rows in self._content(side).items()}
+        wait_until(lambda: self._have_read(loads, content), "groups have read all", bound_s=_GROUPS_S)
+        for load in loads:
+            load.stop()
+        committed = {at: n for load in loads for at, n in _stand(load, load.side, load.bootstrap)}
+        translated: dict[tuple[str, Place], int] = {}
+        deadline = time.monotonic() + _GROUPS_S
+        while True:
+            with contextlib.suppress(KafkaException):
+                translated = {
+                    at: n for load in loads for at, n in _stand(load, load.other, load.other_bootstrap)
+                }
+            if not inexact(content, mirror_of, committed, translated) or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        findings = judge(content, self._history, mirror_of, committed, translated)
+        findings["circled"] = [topic for side in SIDES for topic in self._circled(side)]
+        self._report.records = sum(
+            len(rows) for place, rows in content.items() if mirror_of(place) in content
+        )
+        self._report.anomalies = {name: len(findings[name]) for name in ANOMALIES}
+        self._report.examples = {name: found[:10] for name, found in findings.items() if found}
+
+    def _have_read(self, loads: Sequence[Load], content: Mapping[Place, Sequence[tuple[int, Row]]]) -> bool:
+        """The first group of each side is at the end; the other one may be anywhere."""
+        at = {(moment.group, moment.place): moment.offset for moment in list(self._history.tried)}
+        return all(
+            at.get((load.groups[0], place), 0) > rows[-1][0]
+            for load in loads
+            for place, rows in content.items()
+            if place[0] == load.side and rows and mirror_of(place) in content
+        )
+
+    def _content(self, side: str) -> dict[Place, list[tuple[int, Row]]]:
+        bootstrap = self._world.bootstrap(side)
+        found = _topics(bootstrap)
+        other = next(each for each in SIDES if each != side)
+        wanted = [*self._world.topics[side], *(f"{other}.{topic}" for topic in self._world.topics[other])]
+        return {
+            (side, topic, partition): read_all(bootstrap, topic, partition)
+            for topic in wanted
+            for partition in range(found.get(topic, 0))
+        }
+
+    def _circled(self, side: str) -> list[str]:
+        other = next(each for each in SIDES if each != side)
+        return [
+            topic for topic in _topics(self._world.bootstrap(side)) if topic.startswith(f"{other}.{side}.")
+        ]
+
+    def _audit(self) -> None:
+        for link in LINKS:
+            source, _ = ends(link)
+            topics = [part for topic in sorted(self._world.topics[source]) for part in ("--topic", topic)]
+            command = [sys.executable, "-m", "isthmus", "audit", "--link", link, *topics]
+            command += ["--topology", str(self._world.file), "--json"]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_AUDIT_S, cwd=ROOT, check=False
+            )
+            result: dict[str, Any] = {"exit_code": done.returncode}
+            with contextlib.suppress(ValueError, KeyError):
+                result |= json.loads(done.stdout)["totals"]
+            if done.returncode:
+                self._world.say(
+                    f"audit of {link} ended with {done.returncode}: {done.stdout[:3000]}{done.stderr[-1000:]}"
+                )
+            self._report.audit[link] = result
+
+
+def mirror_of(place: Place) -> Place:
+    """Where the copy of a source's partition is."""
+    side, topic, partition = place
+    other = next(each for each in SIDES if each != side)
+    return other, f"{side}.{topic}", partition
+
+
+def _stand(load: Load, side: str, bootstrap: str) -> list[tuple[tuple[str, Place], int]]:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return [
+        ((group, place), offset)
+        for group in load.groups
+        for place, offset in positions(admin, group, side).items()
+    ]
+
+
+def _topics(bootstrap: str) -> dict[str, int]:
+    """Partitions by topic."""
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return {name: len(found.partitions) for name, found in client.list_topics(timeout=30).topics.items()}
