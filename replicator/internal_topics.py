@@ -14,7 +14,8 @@ from protocol.client import EARLIEST, LATEST, ClusterClient, NewTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.building import build_batch
 from protocol.records.compression import Codec
-from protocol.records.reading import decode_batches
+from protocol.records.header import BatchHeader, iter_headers
+from protocol.records.reading import read_records
 from protocol.records.record import Record
 from protocol.types import TopicPartition
 from transfer.kafka.positions import last_batch
@@ -24,6 +25,7 @@ Row = tuple[bytes, bytes | None]
 _COMPACT = {"cleanup.policy": "compact"}
 _ROWS_PER_BATCH = 500
 _BYTES_PER_BATCH = 512 << 10
+_COMMIT_MARKER = b"\0\1"
 _EMPTY_ANSWERS = 20
 """A broker that throttles answers without data; so often in a row it is something else."""
 
@@ -45,6 +47,8 @@ class InternalTopic:
         self._replication_factor = replication_factor
         self._configs = {**_COMPACT, **(configs or {})}
         self._position = -1
+        self._held: dict[int, list[Row]] = {}
+        """Rows of transactions whose end was not read yet, by producer id."""
         self._ensured = False
 
     async def ensure(self) -> None:
@@ -67,26 +71,16 @@ class InternalTopic:
 
     async def append(self, rows: Sequence[Row]) -> None:
         """Writes rows in order, with acks=all."""
-        now = time.time_ns() // 1_000_000
-        batch: list[Record] = []
-        size = 0
-        for key, value in rows:
-            batch.append(Record(0, now, key, value))
-            size += len(key) + len(value or b"")
-            if len(batch) >= _ROWS_PER_BATCH or size >= _BYTES_PER_BATCH:
-                await self._write(batch)
-                batch, size = [], 0
-        if batch:
-            await self._write(batch)
-
-    async def _write(self, batch: list[Record]) -> None:
-        await self._client.produce(self._tp, build_batch(batch, codec=Codec.LZ4))
+        for batch in batches_of(rows):
+            await self._client.produce(self._tp, batch)
 
     async def read_new(self, *, must_exist: bool = False) -> list[Row]:
         """Rows behind those read before, up to what is there now. A missing topic has none.
 
-        Raises KafkaError when the broker gives nothing although there is more: half of the rows would be
-        taken for all of them. With `must_exist` also for a topic that the broker does not know (yet).
+        Rows of a transaction come when it is committed, or never; nobody else's wait for them, as they would
+        with `read_committed`. Raises KafkaError when the broker gives nothing although there is more: half of
+        the rows would be taken for all of them. With `must_exist` also for a topic that the broker does not
+        know (yet).
         """
         try:
             end = (await self._client.list_offsets({self._tp: LATEST}))[self._tp].offset
@@ -97,16 +91,15 @@ class InternalTopic:
                 return []
             raise
         rows: list[Row] = []
+        held = {producer: list(some) for producer, some in self._held.items()}
         position = self._position
         while position < end:
             batches, after = await self._batches(position, end)
-            rows += [
-                (record.key, record.value)
-                for record in decode_batches(batches)
-                if record.offset >= position and record.key is not None
-            ]
+            for at, header in iter_headers(batches):
+                if header.next_offset > position:
+                    rows += _settled(batches, at, header, position, held)
             position = after
-        self._position = position  # only now: after a failure all of it is read again
+        self._position, self._held = position, held  # only now: after a failure all of it is read again
         return rows
 
     async def _batches(self, position: int, end: int) -> tuple[memoryview, int]:
@@ -119,3 +112,40 @@ class InternalTopic:
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, f"{self.name}: nothing comes at {position}, its end is {end}"
         )
+
+
+def batches_of(rows: Sequence[Row]) -> list[bytes]:
+    """Rows as batches to produce."""
+    now = time.time_ns() // 1_000_000
+    made: list[bytes] = []
+    batch: list[Record] = []
+    size = 0
+    for key, value in rows:
+        batch.append(Record(0, now, key, value))
+        size += len(key) + len(value or b"")
+        if len(batch) >= _ROWS_PER_BATCH or size >= _BYTES_PER_BATCH:
+            made.append(build_batch(batch, codec=Codec.LZ4))
+            batch, size = [], 0
+    if batch:
+        made.append(build_batch(batch, codec=Codec.LZ4))
+    return made
+
+
+def _settled(
+    buf: memoryview, at: int, header: BatchHeader, first: int, held: dict[int, list[Row]]
+) -> list[Row]:
+    """What counts once this batch is read: its own rows, or with a marker those of the transaction that it
+    ends."""
+    if header.is_control:
+        rows = held.pop(header.producer_id, [])
+        keys = [record.key or b"" for record in read_records(buf, at, header)]
+        return rows if keys and keys[0][2:4] == _COMMIT_MARKER else []
+    rows = [
+        (record.key, record.value)
+        for record in read_records(buf, at, header)
+        if record.offset >= first and record.key is not None
+    ]
+    if header.is_transactional:
+        held.setdefault(header.producer_id, []).extend(rows)
+        return []
+    return rows

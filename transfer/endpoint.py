@@ -98,6 +98,14 @@ class PositionLostError(TransferError):
     """The target no longer knows the producer: what was written last must be found out anew, then go on."""
 
 
+class AbortedError(TransferError):
+    """The transaction that held a write was aborted: nothing of it is there, and it has to be made again."""
+
+
+class OutcomeUnknownError(AbortedError):
+    """The producer was fenced while its transaction ended: what became of it is told by stored progress."""
+
+
 class BrokenEndpointError(Exception):
     """A task of an endpoint ended by a fault that nobody foresaw: nothing more can be moved, whatever the
     partition. Whoever runs the transfer ends, aloud; a restart finds out what arrived."""

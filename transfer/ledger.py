@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import builtins
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -251,6 +252,18 @@ class PartitionLedger:
             return cls.from_json(json.loads(data))
         except json.JSONDecodeError as error:
             raise LedgerError(f"damaged ledger: {error}") from error
+
+
+TARGET_LOST = "target lost acknowledged records"
+
+
+def book_into(ledger: PartitionLedger, copied: Copied) -> Gap | None:
+    """Books a write; the gap that it shows where the target appended before the end of what it had."""
+    gap = None
+    if copied.runs and copied.runs[0].target < ledger.runs.target_end:
+        gap = ledger.target_lost(copied.runs[0].target, TARGET_LOST, time.time_ns() // 1_000_000)
+    ledger.add(copied)
+    return gap
 
 
 def gaps_before(gaps: Iterable[Gap], source_offset: int) -> tuple[list[Gap], list[Gap]]:

@@ -30,6 +30,7 @@ from protocol.records.header import (
     UnsupportedMagicError,
     check_crc,
     iter_headers,
+    read_header,
 )
 from protocol.records.reading import read_records
 from protocol.records.record import Record
@@ -197,20 +198,29 @@ def _built_again(chunk: Chunk, pos: int, header: BatchHeader) -> Outgoing | None
     ]
     if not records:
         return None
-    built = memoryview(build_batch(records, codec=header.codec))
-    _, again = next(iter_headers(built))
+    made = built(build_batch(records, codec=header.codec))
+    made.sources = tuple(_stretches(records))
+    made.next_source_offset = header.next_offset
+    made.source_crc, made.source_size, made.source_epoch = header.crc, header.size, header.leader_epoch
+    return made
+
+
+def built(batch: Buffer) -> Outgoing:
+    """A batch that was built here, whole and from offset 0 on."""
+    buf = memoryview(batch)
+    header = read_header(buf)
     return Outgoing(
-        payload=built[HEADER_SIZE:],
-        attributes=again.attributes,
-        last_offset_delta=again.last_offset_delta,
-        base_timestamp=again.base_timestamp,
-        max_timestamp=again.max_timestamp,
-        record_count=again.record_count,
-        sources=tuple(_stretches(records)),
-        next_source_offset=header.next_offset,
+        payload=buf[HEADER_SIZE:],
+        attributes=header.attributes,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        record_count=header.record_count,
+        sources=((0, header.record_count),),
+        next_source_offset=header.record_count,
         source_crc=header.crc,
         source_size=header.size,
-        source_epoch=header.leader_epoch,
+        source_epoch=-1,
     )
 
 

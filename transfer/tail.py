@@ -3,8 +3,9 @@
 Owns the comparison, pure and without I/O. Progress is stored a moment after data is acknowledged, so after
 a crash the target may hold batches that no ledger knows. They were written in order, and the raw lane keeps
 payloads as they are; so the source's next batches are looked for, in order, in what stands behind the
-recorded end of the target. Batches of other producers in between are stepped over. What is not found is
-copied (at least once).
+recorded end of the target. Batches of other producers in between are stepped over, and those of
+transactions, which may be aborted (a copy exactly once has its progress in them). What is not found is copied
+(at least once).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class TailMatcher:
             (buf, pos, header)
             for buf in tail
             for pos, header in iter_headers(buf)
-            if header.base_offset >= start and not header.is_control
+            if header.base_offset >= start and not header.is_control and not header.is_transactional
         ]
         self._next = 0
         self._runs: list[Run] = []

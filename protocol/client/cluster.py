@@ -5,9 +5,10 @@ from protocol.client.group_calls import GroupCalls
 from protocol.client.log_calls import LogCalls
 from protocol.client.offset_calls import OffsetCalls
 from protocol.client.topic_calls import TopicCalls
+from protocol.client.transaction_calls import TransactionCalls
 
 
-class ClusterClient(LogCalls, OffsetCalls, TopicCalls, GroupCalls, AclCalls):
+class ClusterClient(LogCalls, OffsetCalls, TopicCalls, GroupCalls, AclCalls, TransactionCalls):
     """`async with ClusterClient("host:9092,host:9093") as client: …`
 
     Conveniences retry by `client.retry` unless given a policy of their own, and raise `KafkaError` for what a

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from protocol.records.header import TRANSACTIONAL
 from protocol.types import ZERO_UUID, Buffer, TopicPartition
 from transfer.endpoint import ClosedError, TransferError
 from transfer.ledger import Copied, ProducerState
@@ -31,6 +33,7 @@ class Ticket:
     done: asyncio.Future[Copied]
     next_source_offset: int
     epoch: int = -1
+    source: TopicPartition | None = None
     batches: list[Pending] = field(default_factory=list)
     open: int = 0
 
@@ -76,12 +79,28 @@ class Pending:
     segments: list[Buffer] | None = None
 
 
+class Gate(Protocol):
+    """What a transaction decides about a lane."""
+
+    def lets(self, lane: ProduceLane, pending: Pending) -> bool:
+        """Whether the lane's next batch may be sent now."""
+
+    def landed(self, lane: ProduceLane, ticket: Ticket, copied: Copied, error: TransferError | None) -> None:
+        """All batches of a ticket, or with `error` those before the failure, are written, not committed. The
+        gate answers whoever waits."""
+
+
 class ProduceLane:
-    """Order and identity of one partition's batches."""
+    """Order and identity of one partition's batches. With a `gate` they are parts of transactions."""
 
     def __init__(
-        self, tp: TopicPartition, producer: ProducerState | None = None, topic_id: bytes = ZERO_UUID
+        self,
+        tp: TopicPartition,
+        producer: ProducerState | None = None,
+        topic_id: bytes = ZERO_UUID,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
         self.tp = tp
         self.leader = -1
         self.topic_id = topic_id
@@ -103,8 +122,18 @@ class ProduceLane:
         """Whether the producer that writes is known; nothing is sent before."""
         return self._producer is not _NOBODY
 
+    @property
+    def producer(self) -> ProducerState:
+        """Where it stands behind the last acknowledged write."""
+        return self._producer
+
+    @property
+    def quiet(self) -> bool:
+        """Whether every write that has begun is acknowledged in full."""
+        return not self._in_flight and not self._failed and not (self._queue and has_begun(self._queue[0]))
+
     def identify(self, producer: ProducerState) -> None:
-        """Gives the lane its producer, before anything was sent."""
+        """Gives the lane its producer, while nothing of it is on its way."""
         self._producer = producer
         self._next_sequence = producer.next_sequence
 
@@ -126,9 +155,13 @@ class ProduceLane:
         producer = self._producer
         if producer is _NOBODY:
             return None
+        if self._gate is not None and not self._gate.lets(self, self._queue[0]):
+            return None
         pending = self._queue.popleft()
         if pending.segments is None:
             out = pending.out
+            if self._gate is not None:
+                out.attributes |= TRANSACTIONAL
             pending.sequence = sequence = self._next_sequence
             self._next_sequence = next_sequence(sequence, out.record_count)
             pending.segments = seal(out, producer.producer_id, producer.epoch, sequence)
@@ -227,8 +260,10 @@ class ProduceLane:
                 self._producer = self._producer._replace(
                     next_sequence=next_sequence(last.sequence, last.out.record_count)
                 )
-            if not ticket.done.done():
-                ticket.done.set_result(ticket.copied(self._producer))
+            if self._gate is not None and ticket.batches:
+                self._gate.landed(self, ticket, ticket.copied(None), None)
+            elif not ticket.done.done():
+                ticket.done.set_result(ticket.copied(self._producer if self._gate is None else None))
             ticket.batches.clear()  # they point back here: without a cycle their memory is free at once
 
     def _fail_tickets(self, error: TransferError) -> None:
@@ -236,7 +271,9 @@ class ProduceLane:
             error = self._with_partial(error, self._tickets[0])
         while self._tickets:
             ticket = self._tickets.popleft()
-            if not ticket.done.done():
+            if self._gate is not None and error.copied is not None:
+                self._gate.landed(self, ticket, error.copied, error)
+            elif not ticket.done.done():
                 ticket.done.set_exception(error)
             ticket.batches.clear()
             error = ClosedError(f"{self.tp.topic}-{self.tp.partition}: an earlier write failed")
@@ -248,5 +285,11 @@ class ProduceLane:
             producer = self._producer._replace(
                 next_sequence=next_sequence(last.sequence, last.out.record_count)
             )
-            error.copied = ticket.copied(producer)
+            self._producer = producer
+            error.copied = ticket.copied(producer if self._gate is None else None)
         return error
+
+
+def has_begun(pending: Pending) -> bool:
+    """Whether it, or a batch of the same write before it, was sent."""
+    return pending.segments is not None or pending.ticket.batches[0] is not pending

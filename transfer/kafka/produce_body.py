@@ -16,7 +16,7 @@ from protocol.types import Buffer, TopicPartition
 VERSIONS: Final = range(9, 14)
 _IDS_FROM: Final = 13
 _ALL: Final = -1
-_HEAD: Final = Struct(">xhi")
+_HEAD: Final = Struct(">hi")
 _INDEX: Final = Struct(">i")
 
 
@@ -25,6 +25,7 @@ def produce_body(
     timeout_ms: int,
     batches: Iterable[tuple[TopicPartition, list[Buffer]]],
     topic_id: Callable[[str], bytes],
+    transactional_id: str | None = None,
 ) -> list[Buffer] | None:
     """The request after its header (acks=all), None for versions that are not written here.
 
@@ -36,7 +37,7 @@ def produce_body(
     for (name, index), segments in batches:
         topics.setdefault(name, []).append((index, segments))
     body: list[Buffer] = []
-    small = _HEAD.pack(_ALL, timeout_ms) + uvarint(len(topics) + 1)
+    small = _text(transactional_id) + _HEAD.pack(_ALL, timeout_ms) + uvarint(len(topics) + 1)
     for name, partitions in topics.items():
         text = name.encode()
         small += topic_id(name) if version >= _IDS_FROM else string_length(len(text)) + text
@@ -49,3 +50,10 @@ def produce_body(
         small += b"\0"
     body.append(small + b"\0")
     return body
+
+
+def _text(value: str | None) -> bytes:
+    if value is None:
+        return b"\0"
+    text = value.encode()
+    return string_length(len(text)) + text

@@ -25,6 +25,9 @@ _log = logging.getLogger("isthmus.transfer")
 Sent = dict[TopicPartition, tuple[ProduceLane, Pending]]
 
 _DIAL_AGAIN_S = 0.2
+_ASK_AGAIN_S = 0.1
+_PARTITIONS_ADDED = 11
+"""The last version of Produce whose partitions the producer adds to a transaction by itself (KIP-890)."""
 
 
 class BrokerSender:
@@ -41,7 +44,12 @@ class BrokerSender:
         timeout_ms: int,
         topic_ids: Callable[[str], bytes],
         broken: Broken,
+        may_write: Callable[[], bool] = lambda: True,
+        transactional_id: Callable[[], str | None] = lambda: None,
     ) -> None:
+        self._may_write = may_write
+        self._transactional_id = transactional_id
+        self._asking: asyncio.TimerHandle | None = None
         self._dial = dial
         self._answered = answered
         self._lost = lost
@@ -96,9 +104,13 @@ class BrokerSender:
                 await connection.close()
 
     def _gather(self) -> Sent:
-        """Takes at most one batch per lane, up to the size of a request."""
+        """Takes at most one batch per lane, up to the size of a request; none without permission to write."""
         now = asyncio.get_running_loop().time()
         sent: Sent = {}
+        if not self._may_write():
+            if self._asking is None or self._asking.when() <= now:
+                self._asking = asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._wake.set)
+            return sent
         size = 0
         for lane in list(self._ready):
             del self._ready[lane]
@@ -127,9 +139,13 @@ class BrokerSender:
             self._lost(sent)
 
     async def _ask(self, connection: Connection, sent: Sent) -> ProduceResponse:
-        version = connection.version_of(ProduceRequest)
+        transactional_id = self._transactional_id()
+        if transactional_id is None:
+            version = connection.version_of(ProduceRequest)
+        else:
+            version = connection.version_of(ProduceRequest, _PARTITIONS_ADDED)
         batches = [(tp, pending.segments or []) for tp, (_, pending) in sent.items()]
-        body = produce_body(version, self._timeout_ms, batches, self._topic_ids)
+        body = produce_body(version, self._timeout_ms, batches, self._topic_ids, transactional_id)
         request = self._request(sent) if body is None else ProduceRequest()
         return await connection.send(request, version, encoded=lambda _: body)
 
@@ -141,7 +157,12 @@ class BrokerSender:
                 topic = TopicProduceData(name=name, topic_id=self._topic_ids(name), partition_data=[])
                 topics[name] = topic
             topic.partition_data.append(PartitionProduceData(index=index, records=pending.segments))
-        return ProduceRequest(acks=-1, timeout_ms=self._timeout_ms, topic_data=list(topics.values()))
+        return ProduceRequest(
+            transactional_id=self._transactional_id(),
+            acks=-1,
+            timeout_ms=self._timeout_ms,
+            topic_data=list(topics.values()),
+        )
 
     def _pairs(
         self, response: ProduceResponse, sent: Sent

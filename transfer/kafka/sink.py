@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from protocol.client import ClusterClient
@@ -16,16 +17,25 @@ from protocol.client.connection import Connection
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.produce_response import PartitionProduceResponse
 from protocol.types import ZERO_UUID, TopicPartition
-from transfer.endpoint import BrokenEndpointError, Chunk, ClosedError, PositionLostError, RefusedError
+from transfer.endpoint import (
+    AbortedError,
+    BrokenEndpointError,
+    Chunk,
+    ClosedError,
+    PositionLostError,
+    RefusedError,
+)
 from transfer.kafka.duty import on_duty
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
 from transfer.kafka.sender import BrokerSender, Sent
+from transfer.kafka.transactional import Transactions
 from transfer.ledger import Copied, ProducerState
 from transfer.rewrite import plan
 
 _log = logging.getLogger("isthmus.transfer")
 
 _LONGEST_PAUSE_S = 2.0
+_ABORT_S = 2.0
 
 _LOST: frozenset[ErrorCode] = frozenset(
     {
@@ -34,6 +44,7 @@ _LOST: frozenset[ErrorCode] = frozenset(
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
     }
 )
 
@@ -49,7 +60,17 @@ class ProduceSettings:
 class KafkaSink:
     """`BatchSink` of a cluster. The client stays the caller's; close the sink before it."""
 
-    def __init__(self, client: ClusterClient, settings: ProduceSettings | None = None) -> None:
+    def __init__(
+        self,
+        client: ClusterClient,
+        settings: ProduceSettings | None = None,
+        may_write: Callable[[], bool] = lambda: True,
+        transactions: Transactions | None = None,
+    ) -> None:
+        """`may_write` is asked before each request: while it says no, batches wait. With `transactions` a
+        write returns once its transaction is committed."""
+        self._transactions = transactions
+        self._may_write = may_write
         self._client = client
         self._settings = settings or ProduceSettings()
         self._lanes: dict[TopicPartition, ProduceLane] = {}
@@ -60,6 +81,10 @@ class KafkaSink:
         self._producer_lock = asyncio.Lock()
         self._broken: BrokenEndpointError | None = None
         self._keeper = on_duty(self._keep_leaders(), self._break)
+        self._transacting: asyncio.Task[None] | None = None
+        if transactions is not None:
+            transactions.attach(self._wake, self._leave, self._open)
+            self._transacting = on_duty(transactions.run(), self._break)
 
     async def producer(self) -> ProducerState:
         """This sink's own producer id, at sequence 0; asked for once."""
@@ -84,7 +109,7 @@ class KafkaSink:
     def _open(
         self, tp: TopicPartition, producer: ProducerState | None = None, topic_id: bytes = ZERO_UUID
     ) -> ProduceLane:
-        lane = self._lanes[tp] = ProduceLane(tp, producer, topic_id)
+        lane = self._lanes[tp] = ProduceLane(tp, producer, topic_id, self._transactions)
         self._stale.set()
         return lane
 
@@ -92,8 +117,11 @@ class KafkaSink:
         """Gives up what is on its way."""
         lane = self._lanes.pop(tp, None)
         if lane is not None:
+            dirty = not lane.quiet
             lane.abandon(ClosedError(f"{tp.topic}-{tp.partition} was closed"))
             self._drop(lane)
+            if self._transactions is not None:
+                await self._transactions.closed(lane, dirty=dirty)
 
     async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
         """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it is not."""
@@ -102,7 +130,9 @@ class KafkaSink:
         # Nothing may be awaited before the batches stand in their lane: calls are made in order.
         lane = self._lanes.get(tp) or self._open(tp)
         outs, refusal = plan(chunk)
-        ticket = Ticket(asyncio.get_running_loop().create_future(), chunk.next_offset, chunk.last_epoch)
+        ticket = Ticket(
+            asyncio.get_running_loop().create_future(), chunk.next_offset, chunk.last_epoch, chunk.tp
+        )
         if refusal is not None:
             ticket.next_source_offset = outs[-1].next_source_offset if outs else chunk.first_offset
             ticket.epoch = outs[-1].source_epoch if outs else -1
@@ -123,8 +153,20 @@ class KafkaSink:
         error.copied = copied
         raise error
 
+    async def _end_transactions(self) -> None:
+        if self._transactions is None or self._transacting is None:
+            return
+        try:
+            async with asyncio.timeout(_ABORT_S):
+                await self._transactions.abort_open()
+        except TimeoutError:
+            _log.warning("a transaction is left open, its coordinator aborts it after its timeout")
+        self._transacting.cancel()
+        await asyncio.gather(self._transacting, return_exceptions=True)
+
     async def aclose(self) -> None:
         """Ends all writing; writes on their way fail with ClosedError."""
+        await self._end_transactions()
         self._keeper.cancel()
         for tp in list(self._lanes):
             await self.close(tp)
@@ -140,10 +182,10 @@ class KafkaSink:
 
     def _wake(self, lane: ProduceLane) -> None:
         sender = self._senders.get(lane.leader)
-        if sender is not None:
-            sender.wake(lane)
-        else:
+        if sender is None:
             self._stale.set()
+        elif self._transactions is None or self._transactions.takes(lane):
+            sender.wake(lane)
 
     def _drop(self, lane: ProduceLane) -> None:
         sender = self._senders.get(lane.leader)
@@ -163,12 +205,22 @@ class KafkaSink:
             self._retry(lane, pending)
         elif code in _LOST or code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             where = f"{lane.tp.topic}-{lane.tp.partition}"
-            lane.close(PositionLostError(f"{where}: the target answered {code.name}"), pending)
+            self._spoil(lane, f"{where}: the target answered {code.name}")
+            kind = PositionLostError if self._transactions is None else AbortedError
+            lane.close(kind(f"{where}: the target answered {code.name}"), pending)
         elif code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:
             self._retry(lane, pending)
             self._leave(lane)
         else:
+            if lane.follows_trouble(pending):
+                self._spoil(lane, f"{lane.tp}: {code.name} behind a batch without an answer")
             lane.close(self._refused(lane, pending, code, answer), pending)
+        if self._transactions is not None:
+            self._transactions.stir()
+
+    def _spoil(self, lane: ProduceLane, why: str) -> None:
+        if self._transactions is not None:
+            self._transactions.spoil(lane, why)
 
     def _refused(
         self, lane: ProduceLane, pending: Pending, code: ErrorCode, answer: PartitionProduceResponse
@@ -223,7 +275,7 @@ class KafkaSink:
         try:
             metadata = await self._client.metadata({lane.tp.topic for lane in lanes})
             for lane in lanes:
-                if not lane.identified:
+                if not lane.identified and self._transactions is None:
                     lane.identify(await self.producer())
         except ProtocolError as error:
             _log.warning("target metadata: %s", error)
@@ -238,7 +290,8 @@ class KafkaSink:
                 continue
             lane.topic_id = self._topic_ids[lane.tp.topic] = topic.topic_id
             lane.leader = partition.leader
-            self._sender(partition.leader).wake(lane)
+            self._sender(partition.leader)
+            self._wake(lane)
 
     def _sender(self, node: int) -> BrokerSender:
         sender = self._senders.get(node)
@@ -256,5 +309,10 @@ class KafkaSink:
                 timeout_ms=self._settings.timeout_ms,
                 topic_ids=lambda name: self._topic_ids.get(name, ZERO_UUID),
                 broken=self._break,
+                may_write=self._may_write,
+                transactional_id=self._transactional_id,
             )
         return sender
+
+    def _transactional_id(self) -> str | None:
+        return self._transactions.transactional_id if self._transactions is not None else None

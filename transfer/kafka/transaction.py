@@ -1,0 +1,112 @@
+"""One transaction of a producer, and the producer's identity between transactions: plain state, no I/O.
+
+Owns what is in a transaction, what may be sent in it, what became of it for those who wait, and which
+partitions are left out of the next ones because the last could not end for them (KIP-98). It must not know
+requests or how progress is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from protocol.types import TopicPartition
+from transfer.endpoint import AbortedError, TransferError
+from transfer.kafka.lane import Pending, ProduceLane, Ticket, has_begun
+from transfer.ledger import Copied
+
+_FIRST_ASIDE_S = 1.0
+_LONGEST_ASIDE_S = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """A write that stands in the transaction; `error`: what came behind it failed."""
+
+    ticket: Ticket
+    copied: Copied
+    error: TransferError | None
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """From the first partition that is added until its end is known."""
+
+    lanes: set[ProduceLane] = field(default_factory=set)
+    writes: dict[ProduceLane, list[Write]] = field(default_factory=dict)
+    size: int = 0
+    spoiled: str = ""
+    """Why it can only be aborted."""
+    closing: bool = False
+    """Writes that have begun are finished, no others begin."""
+
+    def lets(self, lane: ProduceLane, pending: Pending) -> bool:
+        """Whether a batch may be sent now."""
+        if lane not in self.lanes or self.spoiled:
+            return False
+        return not self.closing or has_begun(pending)
+
+    def landed(self, lane: ProduceLane, write: Write) -> None:
+        """A write is acknowledged."""
+        self.writes.setdefault(lane, []).append(write)
+        self.size += write.copied.bytes
+
+    def spoil(self, why: str) -> None:
+        """It must not be committed."""
+        self.spoiled = self.spoiled or why
+
+    def holds(self, lane: ProduceLane) -> bool:
+        """Whether the lane's fate hangs on it."""
+        return lane in self.lanes and (lane in self.writes or not lane.quiet)
+
+    @property
+    def late(self) -> list[ProduceLane]:
+        """Lanes with writes that have begun and are not acknowledged."""
+        return [lane for lane in self.lanes if not lane.quiet]
+
+    def committed(self) -> None:
+        """Answers all who wait."""
+        for writes in self.writes.values():
+            for write in writes:
+                if write.ticket.done.done():
+                    continue
+                if write.error is None:
+                    write.ticket.done.set_result(write.copied)
+                else:
+                    write.ticket.done.set_exception(write.error)
+
+    def failed(self, kind: type[AbortedError], why: str) -> None:
+        """Nothing of it counts: all of its partitions have to begin again."""
+        for lane in self.lanes:
+            where = f"{lane.tp.topic}-{lane.tp.partition}"
+            for write in self.writes.get(lane, ()):
+                if not write.ticket.done.done():
+                    write.ticket.done.set_exception(kind(f"{where}: {why}"))
+            if lane in self.writes or not lane.quiet:
+                lane.abandon(kind(f"{where}: {why}"))
+
+
+class Aside:
+    """Partitions for which a transaction could not end in time: others do not wait for them again soon."""
+
+    def __init__(self) -> None:
+        self._until: dict[TopicPartition, tuple[float, float]] = {}
+
+    def put(self, tp: TopicPartition, now: float) -> float:
+        """For longer each time; returns how long (seconds)."""
+        _, before = self._until.get(tp, (0.0, _FIRST_ASIDE_S / 2))
+        pause = min(before * 2, _LONGEST_ASIDE_S)
+        self._until[tp] = (now + pause, pause)
+        return pause
+
+    def waits(self, tp: TopicPartition, now: float) -> float:
+        """Seconds for which it stays out."""
+        until, _ = self._until.get(tp, (0.0, 0.0))
+        return max(until - now, 0.0)
+
+    def tried(self, tp: TopicPartition) -> bool:
+        """Whether the partition was put aside before and has not been written since."""
+        return tp in self._until
+
+    def written(self, tp: TopicPartition) -> None:
+        """It can be written after all."""
+        self._until.pop(tp, None)

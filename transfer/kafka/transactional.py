@@ -1,0 +1,495 @@
+"""Writing in transactions: data of many partitions, and the progress that says how far each is, at once.
+
+Owns the producer with its transactional id and the course of its transactions: partitions are added as they
+have something to send; after some time or bytes what has begun is finished, progress is written, the
+transaction ends; who waits is answered then. Whatever cannot be known for certain is aborted (KIP-98), and
+the next epoch asked for (KIP-360), so that nothing late of one transaction gets into the next. What progress
+is, and where it is kept, is the journal's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from protocol.client import ClusterClient, ProducerId
+from protocol.client.retry import RetryPolicy, may_be_cured
+from protocol.client.transaction_calls import FENCED
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.types import Buffer, TopicPartition
+from transfer.endpoint import AbortedError, OutcomeUnknownError, RefusedError, TransferError
+from transfer.kafka.lane import Pending, ProduceLane, Ticket
+from transfer.kafka.transaction import Aside, Transaction, Write
+from transfer.ledger import Copied, ProducerState
+from transfer.rewrite import built
+
+_log = logging.getLogger("isthmus.transfer")
+
+_IDS = 4
+"""A producer whose last transaction stays unfinished at the brokers goes on under another id."""
+_STUCK_S = 5.0
+_PROBE_S = 1.0
+_ASK_AGAIN_S = 0.1
+_INIT_RETRY = RetryPolicy(total_s=_STUCK_S, longest_wait_s=0.2)
+_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """How transactions of a link are named and when they end."""
+
+    transactional_id: str
+    timeout_ms: int = 30_000
+    """After which the coordinator aborts what a dead producer has left open."""
+    interval_s: float = 0.2
+    max_bytes: int = 64 << 20
+    end_s: float = 10.0
+    """A partition that keeps a transaction from ending for so long is left out."""
+
+
+class Journal(Protocol):
+    """Where progress is kept: one partition of the target."""
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition that takes the records of progress."""
+
+    async def register(self, transactional_id: str) -> None:
+        """Stores that this producer may have a transaction open, before it has one. Raises ProtocolError."""
+
+    def batches(self, written: Mapping[TopicPartition, Sequence[Copied]]) -> list[bytes]:
+        """Progress with what was written by target partition. Raises LookupError when it must not be."""
+
+    def ended(self, *, committed: bool) -> None:
+        """What became of what `batches` gave last."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether progress is to be written although there is no data."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of transactions, and when the last one was committed (wall clock, seconds)."""
+
+    committed: int = 0
+    aborted: int = 0
+    committed_at: float | None = None
+    aborted_why: str = ""
+
+
+class _FencedError(Exception):
+    pass
+
+
+class Transactions:
+    """The gate of a sink's lanes. `wake` sends what a lane has; `leave` looks for its leader anew."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        settings: TransactionSettings,
+        journal: Journal,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._journal = journal
+        self._may_write = may_write
+        self._slot = 0
+        self._producer: ProducerId | None = None
+        self._next_epoch = False
+        self._sequences: dict[TopicPartition, int] = {}
+        self._wanting: dict[ProduceLane, None] = {}
+        self._current: Transaction | None = None
+        self._ended = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self._aside = Aside()
+        self._wake: Callable[[ProduceLane], None] = lambda _: None
+        self._leave: Callable[[ProduceLane], None] = lambda _: None
+        self._open: Callable[[TopicPartition], ProduceLane] = lambda tp: ProduceLane(tp)
+        self._progress: ProduceLane | None = None
+        self._identifying = asyncio.Lock()
+        self.counts = Counts()
+        self.problem = ""
+        self.on_end: Callable[[bool], None] = lambda _: None
+        """Called at the end of each transaction: whether it was committed."""
+        self.on_landed: Callable[[TopicPartition], None] = lambda _: None
+        """Called with a source partition when a write of it has landed and waits for its transaction."""
+
+    def attach(
+        self,
+        wake: Callable[[ProduceLane], None],
+        leave: Callable[[ProduceLane], None],
+        open_lane: Callable[[TopicPartition], ProduceLane],
+    ) -> None:
+        """Says how lanes are reached: by the sink that owns them."""
+        self._wake, self._leave, self._open = wake, leave, open_lane
+
+    @property
+    def transactional_id(self) -> str:
+        """In use now."""
+        base = self._settings.transactional_id
+        return f"{base}.{self._slot}" if self._slot else base
+
+    # What lanes and the sink ask and say
+
+    def lets(self, lane: ProduceLane, pending: Pending) -> bool:
+        """See `Gate`."""
+        now = self._current
+        if now is None:
+            return False
+        if lane is self._progress:
+            return lane in now.lanes and not now.spoiled
+        return now.lets(lane, pending)
+
+    def landed(self, lane: ProduceLane, ticket: Ticket, copied: Copied, error: TransferError | None) -> None:
+        """See `Gate`."""
+        now = self._current
+        self._sequences[lane.tp] = lane.producer.next_sequence
+        if lane is self._progress:
+            if error is not None and now is not None:
+                now.spoil(f"progress cannot be written: {error}")
+            if not ticket.done.done():
+                ticket.done.set_result(copied)
+        elif now is None or now.spoiled or lane not in now.lanes:
+            failure = error if isinstance(error, AbortedError) else AbortedError(f"{lane.tp} was given up")
+            failure.copied = None
+            if not ticket.done.done():
+                ticket.done.set_exception(failure)
+        else:
+            now.landed(lane, Write(ticket, copied, error))
+            self._aside.written(lane.tp)
+            if ticket.source is not None:
+                self.on_landed(ticket.source)
+        self._stirred.set()
+
+    def takes(self, lane: ProduceLane) -> bool:
+        """Whether the lane is in the transaction; if not, it will be in one."""
+        now = self._current
+        if now is not None and lane in now.lanes:
+            return True
+        if lane.waiting and lane is not self._progress:
+            self._wanting[lane] = None
+            self._stirred.set()
+        return False
+
+    def spoil(self, lane: ProduceLane, why: str) -> None:
+        """What became of the lane's last batches cannot be known."""
+        if self._current is not None and lane in self._current.lanes:
+            self._current.spoil(why)
+        self._stirred.set()
+
+    def stir(self) -> None:
+        """Something has changed that an ending transaction may wait for."""
+        self._stirred.set()
+
+    async def closed(self, lane: ProduceLane, *, dirty: bool) -> None:
+        """A lane was closed; `dirty`: with batches on their way. Returns when no transaction holds it."""
+        self._wanting.pop(lane, None)
+        now = self._current
+        if now is None or lane not in now.lanes:
+            return
+        if dirty:
+            now.spoil(f"{lane.tp} was closed with batches on their way")
+        self._stirred.set()
+        if dirty or lane in now.writes:
+            await self.settled()
+
+    def to_json(self) -> dict[str, Any]:
+        """For the status."""
+        counts = self.counts
+        age = None if counts.committed_at is None else round(time.time() - counts.committed_at, 3)
+        return {
+            "transactional_id": self.transactional_id,
+            "committed": counts.committed,
+            "aborted": counts.aborted,
+            "last_commit_age_s": age,
+            "last_abort": counts.aborted_why,
+            "problem": self.problem,
+        }
+
+    async def settled(self) -> None:
+        """Returns when what became of the transaction of this moment is known."""
+        if self._current is not None:
+            await self._ended.wait()
+
+    def ask(self) -> None:
+        """The journal has something to write."""
+        self._stirred.set()
+
+    # The course of things
+
+    async def run(self) -> None:
+        """Transaction after transaction, for ever."""
+        pause = _ASK_AGAIN_S
+        while True:
+            self._stirred.clear()
+            if not self._candidates() and not self._journal.pending:
+                await self._wait(self._next_candidate())
+                continue
+            try:
+                await self._transact(await self._identified())
+                self.problem, pause = "", _ASK_AGAIN_S
+            except ProtocolError as error:
+                self.problem = f"transactions of {self.transactional_id}: {error}"
+                _log.warning("%s", self.problem)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    async def abort_open(self) -> None:
+        """At the end: readers need not wait for the transaction's timeout."""
+        now, producer = self._current, self._producer
+        if now is not None and now.lanes and producer is not None:
+            now.spoil("closed")
+            with contextlib.suppress(ProtocolError):
+                await self._client.end_transaction(self.transactional_id, producer, commit=False)
+
+    async def ready(self) -> None:
+        """Returns once the producer has its id, so that nothing of an earlier one with it is open."""
+        while self._producer is None or self._next_epoch:
+            if self._current is None and not self._wanting:
+                await self._identified()
+            else:
+                await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _identified(self) -> ProducerId:
+        async with self._identifying:
+            while True:
+                while not self._may_write():  # noqa: ASYNC110 (a permit sets no event)
+                    await asyncio.sleep(_ASK_AGAIN_S)
+                if self._producer is not None and not self._next_epoch:
+                    return self._producer
+                try:
+                    taken = await self._take(self._producer)
+                except KafkaError as error:
+                    if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                        self._other_id()
+                    elif error.code in FENCED and self._producer is not None:
+                        # Perhaps another's by now: whether we may have it again is asked first.
+                        self._producer = None
+                        continue
+                    raise
+                if self._may_write():
+                    self._producer, self._next_epoch = taken, False
+                    self._sequences.clear()
+
+    async def _take(self, before: ProducerId | None) -> ProducerId:
+        if before is None:
+            await self._journal.register(self.transactional_id)
+        return await self._client.init_transactional_producer(
+            self.transactional_id, self._settings.timeout_ms, before, retry=_INIT_RETRY
+        )
+
+    def _other_id(self) -> None:
+        """The last transaction is decided, but a partition of it cannot be told (its leader is away)."""
+        stuck = self.transactional_id
+        self._slot = (self._slot + 1) % _IDS
+        self._producer, self._next_epoch = None, False
+        _log.warning("%s is still completing, going on as %s", stuck, self.transactional_id)
+
+    def _candidates(self) -> list[ProduceLane]:
+        now = self._time()
+        gone = [lane for lane in self._wanting if lane.error is not None or not lane.waiting]
+        for lane in gone:
+            del self._wanting[lane]
+        return [lane for lane in self._wanting if lane.leader >= 0 and not self._aside.waits(lane.tp, now)]
+
+    def _next_candidate(self) -> float | None:
+        now = self._time()
+        waits = [self._aside.waits(lane.tp, now) for lane in self._wanting if lane.leader >= 0]
+        return max(min(waits), 0.01) if waits else None
+
+    async def _transact(self, producer: ProducerId) -> None:
+        now = self._current = Transaction()
+        self._ended.clear()
+        outcome: type[AbortedError] | None = AbortedError
+        try:
+            await self._fill(now, producer)
+            if now.lanes:
+                await self._finish(now, producer)
+                if not now.spoiled:
+                    await self._end(producer, commit=True)
+                    outcome = None
+                else:
+                    await self._end(producer, commit=False)
+        except _FencedError as error:
+            outcome = OutcomeUnknownError
+            now.spoil(str(error))
+            self._producer = None
+        finally:
+            self._settle(now, outcome)
+
+    def _settle(self, now: Transaction, outcome: type[AbortedError] | None) -> None:
+        self._current = None
+        if now.lanes:
+            self.on_end(outcome is None)
+            self._journal.ended(committed=outcome is None)
+            if outcome is None:
+                self.counts.committed += 1
+                self.counts.committed_at = time.time()
+                now.committed()
+            else:
+                self.counts.aborted += 1
+                self.counts.aborted_why = now.spoiled or "it could not be ended"
+                self._next_epoch = self._producer is not None
+                _log.warning("%s: a transaction was aborted: %s", self.transactional_id, now.spoiled)
+                now.failed(outcome, f"its transaction was aborted ({now.spoiled})")
+        self._ended.set()
+        for lane in now.lanes:
+            self.takes(lane)
+
+    async def _fill(self, now: Transaction, producer: ProducerId) -> None:
+        until = 0.0
+        while not now.spoiled and now.size < self._settings.max_bytes:
+            self._stirred.clear()
+            new = self._candidates()
+            if new or (self._journal.pending and not now.lanes):
+                await self._add(now, producer, new)
+            until = until or (self._time() + self._settings.interval_s)
+            left = until - self._time()
+            if left <= 0 or now.lanes <= {self._progress}:
+                return
+            await self._wait(left)
+
+    async def _add(self, now: Transaction, producer: ProducerId, lanes: Iterable[ProduceLane]) -> None:
+        """Adds partitions; those that cannot be are left out."""
+        adding = {lane.tp: lane for lane in lanes}
+        progress = self._progress_lane()
+        if progress not in now.lanes:
+            adding[progress.tp] = progress
+        began, pause = self._time(), 0.002
+        while adding and not now.spoiled:
+            try:
+                answers = await self._client.add_to_transaction(self.transactional_id, producer, adding)
+            except ProtocolError as error:
+                if not may_be_cured(error):
+                    raise
+                answers = {}
+            codes = set(answers.values())
+            if codes == {ErrorCode.NONE}:
+                self._admit(now, producer, adding.values())
+                return
+            if FENCED & codes:
+                raise _FencedError(f"{self.transactional_id}: {next(iter(FENCED & codes)).name}")
+            stuck = self._time() - began > _STUCK_S
+            if stuck and not now.lanes and ErrorCode.CONCURRENT_TRANSACTIONS in codes:
+                self._other_id()
+                return
+            self._leave_out(adding, answers)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.1)
+
+    def _leave_out(
+        self, adding: dict[TopicPartition, ProduceLane], answers: Mapping[TopicPartition, ErrorCode]
+    ) -> None:
+        for tp, code in answers.items():
+            if code is ErrorCode.NONE or code is ErrorCode.OPERATION_NOT_ATTEMPTED or tp not in adding:
+                continue
+            if code.retriable and code not in _GONE:
+                continue
+            if tp == self._journal.tp:
+                raise KafkaError(code, f"{tp} cannot be in a transaction of {self.transactional_id}")
+            lane = adding.pop(tp)
+            self._wanting.pop(lane, None)
+            if code in _GONE:
+                self._aside.put(tp, self._time())
+                self._leave(lane)
+            else:
+                lane.close(RefusedError(tp, -1, f"{code.name}: {code.description}", int(code)))
+
+    def _admit(self, now: Transaction, producer: ProducerId, lanes: Iterable[ProduceLane]) -> None:
+        for lane in lanes:
+            self._wanting.pop(lane, None)
+            if lane.error is not None:
+                continue
+            known = lane.producer
+            if not lane.identified or (known.producer_id, known.epoch) != producer:
+                sequence = self._sequences.get(lane.tp, 0)
+                lane.identify(ProducerState(producer.producer_id, producer.epoch, sequence))
+            now.lanes.add(lane)
+            self._wake(lane)
+
+    def _progress_lane(self) -> ProduceLane:
+        if self._progress is None or self._progress.error is not None:
+            self._progress = self._open(self._journal.tp)
+        return self._progress
+
+    async def _finish(self, now: Transaction, producer: ProducerId) -> None:
+        """What has begun, then progress; the transaction is spoiled where that takes too long."""
+        now.closing = True
+        probing = any(self._aside.tried(lane.tp) for lane in now.late)
+        await self._until_quiet(now, _PROBE_S if probing else self._settings.end_s)
+        written = {
+            lane.tp: [write.copied for write in writes]
+            for lane, writes in now.writes.items()
+            if lane is not self._progress
+        }
+        if now.spoiled or (not written and not self._journal.pending):
+            return
+        try:
+            batches = self._journal.batches(written)
+        except LookupError as error:
+            now.spoil(str(error))
+            return
+        await self._write_progress(now, batches)
+
+    async def _until_quiet(self, now: Transaction, limit_s: float) -> None:
+        until = self._time() + limit_s
+        while not now.spoiled:
+            self._stirred.clear()
+            late = now.late
+            if not late:
+                return
+            left = until - self._time()
+            if left <= 0:
+                for lane in late:
+                    pause = self._aside.put(lane.tp, self._time())
+                    _log.warning("%s is left out of transactions for %.0f s", lane.tp, pause)
+                now.spoil(f"{', '.join(str(lane.tp) for lane in late[:3])} took too long")
+                return
+            await self._wait(left)
+
+    async def _write_progress(self, now: Transaction, batches: Sequence[Buffer]) -> None:
+        lane = self._progress_lane()
+        ticket = Ticket(asyncio.get_running_loop().create_future(), 0)
+        ticket.batches = [Pending(built(batch), ticket) for batch in batches]
+        lane.offer(ticket)
+        self._wake(lane)
+        until = self._time() + self._settings.end_s
+        while not ticket.done.done() and not now.spoiled:
+            self._stirred.clear()
+            if self._time() >= until:
+                now.spoil("progress could not be written in time")
+            elif not ticket.done.done():
+                await self._wait(until - self._time())
+        if ticket.done.done() and ticket.done.exception() is not None:
+            now.spoil(f"progress cannot be written: {ticket.done.exception()}")
+
+    async def _end(self, producer: ProducerId, *, commit: bool) -> None:
+        """Asks until the outcome is known."""
+        pause = 0.005
+        while True:
+            try:
+                return await self._client.end_transaction(self.transactional_id, producer, commit=commit)
+            except KafkaError as error:
+                if error.code in FENCED:
+                    raise _FencedError(str(error)) from error
+                self.problem = f"transactions: {error}"
+            except ProtocolError as error:
+                self.problem = f"transactions: {error}"
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def _wait(self, seconds: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stirred.wait()
+
+    def _time(self) -> float:
+        return asyncio.get_running_loop().time()
