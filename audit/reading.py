@@ -19,7 +19,6 @@ from connectors import catalogue
 from connectors.backup_source import BackupSource
 from connectors.errors import ConnectorError
 from connectors.object_store import open_store
-from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.records.header import check_crc, iter_headers
 from protocol.types import uuid_from_text
@@ -69,7 +68,7 @@ async def read_split(
 async def _cluster(
     side: ClusterSide, split: Split, stall_s: float, topic_id: str
 ) -> AsyncGenerator[Chunk, None]:
-    async with ClusterClient(side.bootstrap, client_id="isthmus-audit") as client:
+    async with side.access.client("isthmus-audit") as client:
         source = KafkaSource(client)
         try:
             if topic_id:

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from audit.replica_batches import Extent, Piece, Replica, Split
-from protocol.client import Broker, ClusterClient, Connection
+from protocol.client import Broker, Connection
+from protocol.client.access import Access
+from protocol.client.properties import client_security
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records import BatchHeader, check_crc, read_header, read_records
 from protocol.types import TopicPartition
@@ -37,6 +39,8 @@ class PartitionReplicas:
     missing: tuple[int, ...] = ()
     """Replicas whose broker the cluster does not name: it is down."""
     compacted: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How to be let in to the brokers."""
 
 
 @dataclass(slots=True)
@@ -71,9 +75,9 @@ class Comparison:
         }
 
 
-async def partitions_of(bootstrap: str, topics: Sequence[str]) -> list[PartitionReplicas]:
+async def partitions_of(access: Access, topics: Sequence[str]) -> list[PartitionReplicas]:
     """All partitions of these topics, or of all. Raises KafkaError for a topic that is not there."""
-    async with ClusterClient(bootstrap) as client:
+    async with access.client("isthmus-audit") as client:
         metadata = await client.metadata(list(topics) or None)
         found = []
         for name, topic in sorted(metadata.topics.items()):
@@ -90,6 +94,7 @@ async def partitions_of(bootstrap: str, topics: Sequence[str]) -> list[Partition
                         known,
                         tuple(each for each in state.replicas if each not in known),
                         "compact" in (policy or ""),
+                        access.properties,
                     )
                 )
     return found
@@ -100,10 +105,16 @@ async def compare_replicas(asked: PartitionReplicas) -> Comparison:
     result = Comparison(asked.partition, unread=dict.fromkeys(asked.missing, "its broker is down"))
     async with AsyncExitStack() as stack:
         replicas: dict[int, Replica] = {}
+        security = client_security(asked.properties)
         for number, broker in asked.brokers.items():
             try:
                 connection = await Connection.open(
-                    broker.host, broker.port, client_id="isthmus-replicas", timeout_s=_TIMEOUT_S
+                    broker.host,
+                    broker.port,
+                    client_id="isthmus-replicas",
+                    timeout_s=_TIMEOUT_S,
+                    ssl=security.ssl,
+                    sasl=security.sasl,
                 )
                 stack.push_async_callback(connection.close)
                 replicas[number] = Replica(connection, asked.partition)

@@ -30,7 +30,6 @@ from connectors import catalogue
 from connectors.errors import ConnectorError
 from connectors.object_store import open_store
 from connectors.restore_report import read_report
-from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from replicator.progress import read_ledgers
 
@@ -99,7 +98,7 @@ async def _plan(settings: AuditSettings) -> Plan:
 @asynccontextmanager
 async def _view(side: Any, settle_s: float) -> AsyncIterator[SideView]:
     if isinstance(side, ClusterSide):
-        async with ClusterClient(side.bootstrap, client_id="isthmus-audit") as client:
+        async with side.access.client("isthmus-audit") as client:
             yield ClusterView(client, settle_s)
     else:
         async with open_store(side.store) as store:
@@ -109,7 +108,7 @@ async def _view(side: Any, settle_s: float) -> AsyncIterator[SideView]:
 async def _ledgers(settings: AuditSettings) -> Ledgers | None:
     alignment = settings.alignment
     if isinstance(alignment, LinkLedger):
-        async with ClusterClient(alignment.bootstrap, client_id="isthmus-audit") as client:
+        async with alignment.access.client("isthmus-audit") as client:
             return await read_ledgers(client, f"{alignment.source_alias}->{alignment.target_alias}")
     if isinstance(alignment, RestoreLedger):
         async with open_store(alignment.store) as store:

@@ -5,12 +5,14 @@ Validated once, immutable afterwards. Knows nothing of YAML files, command lines
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from audit.result import DifferenceClass
 from connectors.object_store import ObjectStoreSettings
+from protocol.client.access import Access
 
 
 class _Settings(BaseModel):
@@ -22,7 +24,13 @@ class ClusterSide(_Settings):
 
     kind: Literal["cluster"] = "cluster"
     bootstrap: str
+    properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
     name: str = ""
+
+    @property
+    def access(self) -> Access:
+        return Access(self.bootstrap, self.properties)
 
     def __str__(self) -> str:
         return self.name or self.bootstrap
@@ -50,6 +58,12 @@ class LinkLedger(_Settings):
     target_alias: str
     bootstrap: str
     """Of the link's target, where its progress is."""
+    properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
+
+    @property
+    def access(self) -> Access:
+        return Access(self.bootstrap, self.properties)
 
 
 class RestoreLedger(_Settings):

@@ -35,7 +35,7 @@ async def backup(settings: BackupSettings, progress: Report = quiet) -> Manifest
     started_ms = int(time.time() * 1000)
     async with (
         open_store(settings.store) as store,
-        ClusterClient(settings.bootstrap, client_id="isthmus-backup") as client,
+        settings.access.client("isthmus-backup") as client,
     ):
         await _refuse_taken_id(store, settings.backup_id)
         facts = await describe_topics(client, settings.topics)

@@ -52,7 +52,7 @@ async def restore(settings: RestoreSettings, progress: Report = quiet) -> Restor
     """Restores and verifies. Raises RestoreRefused before anything is written, RestoreError afterwards."""
     async with (
         open_store(settings.store) as store,
-        ClusterClient(settings.bootstrap, client_id="isthmus-restore") as client,
+        settings.access.client("isthmus-restore") as client,
     ):
         manifest = await catalogue.read_manifest(store, settings.backup_id)
         names = {name: settings.target_topic(name) for name in settings.topics or _all(manifest)}

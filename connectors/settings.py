@@ -6,7 +6,7 @@ Owns names, defaults and checks. Knows nothing of YAML files, command lines or c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from connectors.layout import check_id
 from connectors.manifest import BackupFormat
 from connectors.object_store import ObjectStoreSettings
+from protocol.client.access import Access
 from protocol.records.compression import Codec
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -55,6 +56,8 @@ class BackupSettings(_Settings):
 
     backup_id: BackupId
     bootstrap: str
+    properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
     store: ObjectStoreSettings
     topics: tuple[TopicName, ...] = Field(min_length=1)
     """Literal names; one that does not exist is an error."""
@@ -69,12 +72,18 @@ class BackupSettings(_Settings):
     stall_s: float = Field(default=120, gt=0)
     """A partition that gives nothing for so long is left out, with a gap."""
 
+    @property
+    def access(self) -> Access:
+        return Access(self.bootstrap, self.properties)
+
 
 class RestoreSettings(_Settings):
     """Topics and groups of one backup, into a cluster that does not have them."""
 
     backup_id: BackupId
     bootstrap: str
+    properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
+    """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
     store: ObjectStoreSettings
     topics: tuple[TopicName, ...] = ()
     """Names in the backup; empty = all."""
@@ -91,6 +100,10 @@ class RestoreSettings(_Settings):
     """Of batches that are built anew (`avro` backups)."""
     partitions_at_once: int = Field(default=8, ge=1)
     stall_s: float = Field(default=120, gt=0)
+
+    @property
+    def access(self) -> Access:
+        return Access(self.bootstrap, self.properties)
 
     def target_topic(self, name: str) -> str:
         return self.rename.get(name, self.prefix + name)

@@ -18,9 +18,8 @@ PATIENCE_S = 3.0
 
 
 def probe_client(context: Context, cluster: str) -> ClusterClient:
-    return ClusterClient(
-        context.runtime.bootstrap_servers(context.topology, cluster),
-        client_id="isthmus-drill",
+    return context.runtime.access(context.topology, cluster).client(
+        "isthmus-drill",
         timeout_s=PATIENCE_S,
         connect_timeout_s=PATIENCE_S,
         retry=NO_RETRIES,

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from isthmus.output import fail
-from isthmus.topologies import bootstrap_of, named_outage
+from isthmus.topologies import access_of, named_outage
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
@@ -29,7 +29,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="do it without asking")]
 
 def client_settings(cluster: str, file: Path | None) -> dict[str, Any]:
     return {
-        "bootstrap.servers": bootstrap_of(cluster, file),
+        **access_of(cluster, file).librdkafka(),
         "client.id": "isthmus-cli",
         "socket.connection.setup.timeout.ms": 5000,
         "log_level": 0,

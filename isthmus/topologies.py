@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +16,9 @@ from topology.models import Topology
 from topology.outages import outages
 from topology.problems import TopologyError
 from topology.runtime import DirectoryUnusable, NotRunning, Runtime
+
+if TYPE_CHECKING:
+    from protocol.client.access import Access
 
 T = TypeVar("T")
 DEFAULT_FILE = Path("examples/two-datacenters.yaml")
@@ -52,13 +55,15 @@ def run_control(work: Coroutine[Any, Any, T], file: Path) -> T:
         fail(str(error).replace("isthmus up FILE", f"isthmus up {file}"))
 
 
-def bootstrap_of(cluster: str, file: Path | None) -> str:
-    """`host:port,…` as given, or the address of a cluster alias of the topology `file`.
+def access_of(cluster: str, file: Path | None) -> Access:
+    """`host:port,…` as given, or where a cluster alias of the topology `file` is and how to be let in.
 
     `main@paris` means the cluster as clients in that datacenter reach it, over the simulated links.
     """
+    from protocol.client.access import Access
+
     if ":" in cluster:
-        return cluster
+        return Access(cluster)
     topology = open_topology(file or DEFAULT_FILE)
     cluster, _, site = cluster.partition("@")
     if site and site not in topology.datacenters:
@@ -73,7 +78,7 @@ def bootstrap_of(cluster: str, file: Path | None) -> str:
             USAGE,
         )
     try:
-        return open_runtime(topology).bootstrap_servers(topology, cluster, site or None)
+        return open_runtime(topology).access(topology, cluster, site or None)
     except NotRunning as error:
         fail(str(error))
 

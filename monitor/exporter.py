@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from monitor.lag import GroupLag, read_group_lag
-from protocol.client import ClusterClient
+from protocol.client.access import Access
 from protocol.errors import ProtocolError
 
 _log = logging.getLogger("isthmus.monitor")
@@ -61,17 +61,17 @@ class LagCollector(Collector):
         yield from families.values()
 
 
-async def watch(bootstrap: str, collector: LagCollector, interval_s: float, stop: asyncio.Event) -> None:
+async def watch(access: Access, collector: LagCollector, interval_s: float, stop: asyncio.Event) -> None:
     """Keeps `collector` up to date until `stop`; a cluster that is gone is asked again."""
     while not stop.is_set():
         try:
-            async with ClusterClient(bootstrap, client_id="isthmus-monitor") as client:
+            async with access.client("isthmus-monitor") as client:
                 while not stop.is_set():
                     collector.update(await read_group_lag(client))
                     await _pause(stop, interval_s)
         except ProtocolError as error:
             collector.update(None)
-            _log.warning("%s does not answer: %s", bootstrap, error)
+            _log.warning("%s does not answer: %s", access.bootstrap, error)
             await _pause(stop, interval_s)
 
 

@@ -13,10 +13,12 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from monitor.probe_ledger import ProbeLedger
 from monitor.probe_plan import Coverage, coverage
 from protocol.client import NO_RETRIES, ClusterClient, ConnectError, Metadata, NewTopic
+from protocol.client.access import Access
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
@@ -34,7 +36,7 @@ class Probe:
 
     def __init__(
         self,
-        bootstrap: str,
+        access: Access,
         *,
         topic: str = TOPIC,
         interval_s: float = 1.0,
@@ -46,7 +48,7 @@ class Probe:
         self.ledger = ProbeLedger(deadline_s, give_up_s)
         self.covered: Coverage | None = None
         """None until the cluster has answered."""
-        self._bootstrap, self._interval_s, self._clock = bootstrap, interval_s, clock
+        self._access, self._interval_s, self._clock = access, interval_s, clock
         self._numbers = itertools.count()
         self._addresses: dict[int, str] = {}
         """Where each broker was last, also those that are away."""
@@ -73,12 +75,12 @@ class Probe:
         """Keep `covered` up to date, and the topic as large as the cluster."""
         while not stop.is_set():
             try:
-                async with ClusterClient(self._bootstrap, client_id="isthmus-probe", timeout_s=10) as client:
+                async with self._access.client("isthmus-probe", timeout_s=10) as client:
                     while not stop.is_set():
                         self.covered = await self._cover(client)
                         await _pause(stop, self._interval_s)
             except (ProtocolError, OSError, TimeoutError) as error:
-                _log.warning("%s does not answer: %s", self._bootstrap, error)
+                _log.warning("%s does not answer: %s", self._access.bootstrap, error)
                 await _pause(stop, self._interval_s)
 
     async def _cover(self, client: ClusterClient) -> Coverage:
@@ -155,8 +157,8 @@ class Probe:
         if address is None:
             raise ConnectError("the cluster does not name it")
         if address not in self._clients:
-            self._clients[address] = ClusterClient(
-                address, client_id="isthmus-probe", timeout_s=self.ledger.give_up_s
+            self._clients[address] = replace(self._access, bootstrap=address).client(
+                "isthmus-probe", timeout_s=self.ledger.give_up_s
             )
         return self._clients[address]
 

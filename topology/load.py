@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from topology.broker_settings import setting_problems
+from topology.client_settings import client_problems, client_properties
 from topology.lines import line_of
 from topology.models import Topology
 from topology.problems import Problem, TopologyError, dotted, suggestion
@@ -59,14 +60,22 @@ def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topolog
         topology = Topology.model_validate(content)
     except ValidationError as error:
         problems.extend(shape_problems(document, error, Topology))
-    found = (*reference_problems(content), *setting_problems(content))
+    found = (
+        *reference_problems(content),
+        *setting_problems(content),
+        *client_problems(content, folder),
+    )
     problems.extend(_problem(document, at, message) for at, message in found)
     if problems or topology is None:
         raise TopologyError(source, problems)
     data = topology.data_directory
     if not data.is_absolute():
         data = (folder / data).resolve()
-    return topology.model_copy(update={"data_directory": data})
+    clusters = {
+        name: cluster.model_copy(update={"client": client_properties(cluster.client, folder.resolve())})
+        for name, cluster in topology.clusters.items()
+    }
+    return topology.model_copy(update={"data_directory": data, "clusters": clusters})
 
 
 def _parse_yaml(text: str, source: str) -> dict[str, Any]:

@@ -154,6 +154,8 @@ class Cluster(Model):
 
     datacenter: Alias
     bootstrap_servers: str | None = None
+    client: dict[str, Scalar] = Field(default_factory=dict, repr=False)
+    """How to be let in there: security.protocol, sasl.*, ssl.* as Java's clients have them (PEM stores)."""
     zookeeper: ZooKeeper = ZooKeeper()
     brokers: tuple[Broker, ...] = ()
     settings: dict[str, Scalar] = {}

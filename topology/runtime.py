@@ -12,11 +12,14 @@ import random
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from topology.ensembles import zookeeper_members
 from topology.models import Topology
 from topology.sites import Reached, broker_name, broker_site, seen_port, simulated_ports
+
+if TYPE_CHECKING:
+    from protocol.client.access import Access
 
 HOST = "127.0.0.1"
 PORT_RANGE = 16_000
@@ -103,6 +106,13 @@ class Runtime:
             for name, port in ports.items()
             if (fixed.get(name, 0) == port) == declared and not _is_free(port)
         ]
+
+    def access(self, topology: Topology, cluster: str, site: str | None = None) -> Access:
+        """Where a cluster is and how to be let in; `site` as in `bootstrap_servers`. Raises NotRunning."""
+        from protocol.client.access import Access  # a command that needs no client starts faster
+
+        properties = {name: str(value) for name, value in topology.clusters[cluster].client.items()}
+        return Access(self.bootstrap_servers(topology, cluster, site), properties)
 
     def bootstrap_servers(self, topology: Topology, cluster: str, site: str | None = None) -> str:
         """`host:port,…` of a cluster, wherever it runs. Raises NotRunning before the first start.

@@ -23,7 +23,6 @@ from audit.settings import (
 from connectors.object_store import ObjectStoreSettings, open_store
 from connectors.restores import latest_restore
 from connectors.settings import BackupSettings, RestoreSettings
-from protocol.client import ClusterClient
 from replicator.settings import (
     CONFIG_PROPERTIES_EXCLUDE,
     GROUPS_EXCLUDE,
@@ -43,9 +42,14 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
     """Raises KeyError for an unknown link, NotRunning before the clusters have addresses."""
     source, target = topology.link_ends(name)
     link, site = topology.links[name], topology.link_datacenter(name)
+    ends = [
+        ClusterEnd(alias=alias, bootstrap=access.bootstrap, properties=access.properties)
+        for alias in (source, target)
+        for access in [runtime.access(topology, alias, site)]
+    ]
     return LinkSettings(
-        source=ClusterEnd(alias=source, bootstrap=runtime.bootstrap_servers(topology, source, site)),
-        target=ClusterEnd(alias=target, bootstrap=runtime.bootstrap_servers(topology, target, site)),
+        source=ends[0],
+        target=ends[1],
         topics=link.topics,
         topics_exclude=(*TOPICS_EXCLUDE, *link.topics_exclude),
         groups=link.groups,
@@ -90,9 +94,11 @@ def store_settings(topology: Topology, runtime: Runtime, name: str) -> ObjectSto
 
 def backup_settings(topology: Topology, runtime: Runtime, name: str, backup_id: str) -> BackupSettings:
     backup = topology.backups[name]
+    access = runtime.access(topology, backup.cluster)
     return BackupSettings(
         backup_id=backup_id,
-        bootstrap=runtime.bootstrap_servers(topology, backup.cluster),
+        bootstrap=access.bootstrap,
+        properties=access.properties,
         store=store_settings(topology, runtime, backup.store),
         topics=backup.topics,
         groups=backup.groups,
@@ -113,9 +119,11 @@ def restore_settings(
 ) -> RestoreSettings:
     """Raises ValidationError (a ValueError) for a name that is none."""
     backup = topology.backups[name]
+    access = runtime.access(topology, cluster)
     return RestoreSettings(
         backup_id=backup_id,
-        bootstrap=runtime.bootstrap_servers(topology, cluster),
+        bootstrap=access.bootstrap,
+        properties=access.properties,
         store=store_settings(topology, runtime, backup.store),
         topics=tuple(topics),
         rename=dict(rename or {}),
@@ -135,13 +143,18 @@ def link_audit_settings(
             source_alias=settings.source.alias,
             target_alias=settings.target.alias,
             bootstrap=settings.target.bootstrap,
+            properties=settings.target.properties,
         )
     return AuditSettings(
-        source=ClusterSide(bootstrap=settings.source.bootstrap, name=settings.source.alias),
-        target=ClusterSide(bootstrap=settings.target.bootstrap, name=settings.target.alias),
+        source=_side(settings.source),
+        target=_side(settings.target),
         topics=tuple(TopicPair(source=topic, target=naming.at_target(topic)) for topic in topics),
         alignment=alignment,
     )
+
+
+def _side(end: ClusterEnd) -> ClusterSide:
+    return ClusterSide(bootstrap=end.bootstrap, properties=end.properties, name=end.alias)
 
 
 async def restore_audit_settings(
@@ -153,13 +166,13 @@ async def restore_audit_settings(
     topics: list[str],
 ) -> AuditSettings:
     """A backup against what its last restore into `cluster` made of it. Raises BackupError without one."""
-    bootstrap = runtime.bootstrap_servers(topology, cluster)
-    async with ClusterClient(bootstrap, client_id="isthmus-audit") as client, open_store(store) as opened:
+    access = runtime.access(topology, cluster)
+    async with access.client("isthmus-audit") as client, open_store(store) as opened:
         report = await latest_restore(opened, backup_id, client.cluster_id or "")
     names = {topic.source: topic.target for topic in report.topics}
     return AuditSettings(
         source=BackupSide(store=store, backup_id=backup_id),
-        target=ClusterSide(bootstrap=bootstrap, name=cluster),
+        target=ClusterSide(bootstrap=access.bootstrap, properties=access.properties, name=cluster),
         topics=tuple(TopicPair(source=topic, target=names.get(topic, topic)) for topic in topics),
         alignment=RestoreLedger(store=store, backup_id=backup_id, restore_id=report.restore_id),
     )

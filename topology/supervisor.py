@@ -203,9 +203,9 @@ class Supervisor:
         for alias in sorted(clusters):
             topics = self.topology.clusters[alias].topics
             if topics:
-                created = await create_declared_topics(
-                    self.runtime.bootstrap_servers(self.topology, alias), topics
-                )
+                access = self.runtime.access(self.topology, alias)
+                async with access.client("isthmus-topology") as client:
+                    created = await create_declared_topics(client, topics)
                 for topic in created:
                     self._report(f"{alias}: topic {topic} created")
 

@@ -42,7 +42,7 @@ async def topics_now(client: ClusterClient, names: Iterable[str]) -> dict[str, T
             {
                 key: entry.value or ""
                 for key, entry in described[name].items()
-                if entry.source is ConfigSource.TOPIC
+                if entry.source is ConfigSource.TOPIC and not entry.read_only
             },
             {key: entry.value or "" for key, entry in described[name].items()},
         )
@@ -50,14 +50,12 @@ async def topics_now(client: ClusterClient, names: Iterable[str]) -> dict[str, T
     }
 
 
-async def apply_steps(
-    client: ClusterClient, bootstrap: str, declared: Mapping[str, Topic], steps: Iterable[Step]
-) -> None:
+async def apply_steps(client: ClusterClient, declared: Mapping[str, Topic], steps: Iterable[Step]) -> None:
     """New topics first, then partitions, then settings. Raises ProtocolError naming what was refused."""
     steps = list(steps)
     new = {step.topic: declared[step.topic] for step in steps if step.deed is Deed.CREATE}
     if new:
-        await create_declared_topics(bootstrap, new)
+        await create_declared_topics(client, new)
     grown = {step.topic: int(step.wanted or 0) for step in steps if step.deed is Deed.GROW}
     if grown:
         await client.create_partitions(grown)

@@ -9,21 +9,18 @@ from protocol.errors import ErrorCode, KafkaError
 from topology.models import Topic
 
 
-async def create_declared_topics(bootstrap_servers: str, topics: Mapping[str, Topic]) -> list[str]:
+async def create_declared_topics(client: ClusterClient, topics: Mapping[str, Topic]) -> list[str]:
     """Names of the topics that did not exist before. Raises KafkaError naming the topic that was refused."""
     created = []
-    async with ClusterClient(bootstrap_servers, client_id="isthmus-topology") as client:
-        for name, topic in topics.items():
-            configs = {key: _config_text(value) for key, value in topic.configs.items()}
-            try:
-                await client.create_topics(
-                    [NewTopic(name, topic.partitions, topic.replication_factor, configs)]
-                )
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-            else:
-                created.append(name)
+    for name, topic in topics.items():
+        configs = {key: _config_text(value) for key, value in topic.configs.items()}
+        try:
+            await client.create_topics([NewTopic(name, topic.partitions, topic.replication_factor, configs)])
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        else:
+            created.append(name)
     return created
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, note, print_json, print_table, say
-from isthmus.topologies import bootstrap_of
+from isthmus.topologies import access_of
 
 if TYPE_CHECKING:
     from replicator.copying import CopyPlan, CopyProgress, CopyRequest, CopyResult
@@ -110,7 +110,8 @@ def _request(
         where = address or properties.get("bootstrap.servers")
         if not where:
             fail(f"say {option} host:port, or give bootstrap.servers in its properties file", USAGE)
-        ends.append((bootstrap_of(where, topology), properties))
+        access = access_of(where, topology)
+        ends.append((access.bootstrap, {**access.properties, **properties}))
     (here, here_properties), (there, there_properties) = ends
     return CopyRequest(
         here, there, source_properties=here_properties, target_properties=there_properties, **said

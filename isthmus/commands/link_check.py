@@ -77,6 +77,7 @@ async def _check(settings: LinkSettings, links: list[LinkSettings]) -> tuple[lis
     from protocol.client import NO_RETRIES
     from protocol.errors import ProtocolError
     from replicator.preflight import Finding, Level, check_link
+    from replicator.preflight.doors import advice
 
     silent: list[Finding] = []
     clients = []
@@ -86,8 +87,9 @@ async def _check(settings: LinkSettings, links: list[LinkSettings]) -> tuple[lis
                 client = end.client("isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES)
                 clients.append(await stack.enter_async_context(client))
             except (ProtocolError, ValueError) as error:
-                to_do = "check the address, the network, TLS and the user that the link has for this cluster"
-                silent.append(Finding(Level.ERROR, "connectivity", end.alias, str(error), to_do))
+                what = str(error)
+                to_do = advice(what, end.properties.get("security.protocol", "PLAINTEXT"))
+                silent.append(Finding(Level.ERROR, "connectivity", end.alias, what, to_do))
         if silent:
             return silent, False
         try:

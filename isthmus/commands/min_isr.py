@@ -12,7 +12,7 @@ import typer
 
 from isthmus.kafka_admin import Cluster, TopologyFile, Yes
 from isthmus.output import DIFFERENCES, USAGE, confirm, fail, note, say
-from isthmus.topologies import bootstrap_of, named_outage
+from isthmus.topologies import access_of, named_outage
 from protocol.client import ClusterClient
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def _with_client(cluster: str, file: Path | None, work: Callable[[ClusterClient]
     from topology.min_isr import UndoFileError
 
     async def run() -> T:
-        async with ClusterClient(bootstrap_of(cluster, file), client_id="isthmus-cli") as client:
+        async with access_of(cluster, file).client("isthmus-cli") as client:
             return await work(client)
 
     try:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
 from isthmus.output import print_json, print_table
 from isthmus.stores import Asked, run_connectors
-from isthmus.topologies import DEFAULT_FILE, bootstrap_of, open_topology
+from isthmus.topologies import DEFAULT_FILE, access_of, open_topology
 from isthmus.watching import serve
+
+if TYPE_CHECKING:
+    from protocol.client.access import Access
 
 
 def monitor(
@@ -28,16 +31,16 @@ def monitor(
 
     Example: isthmus monitor --cluster east --port 9308
     """
-    bootstrap = bootstrap_of(cluster, file)
+    access = access_of(cluster, file)
     if port is not None:
-        asyncio.run(_serve(bootstrap, cluster, port, interval))
+        asyncio.run(_serve(access, cluster, port, interval))
         return
     asked = (
         None
         if ":" in cluster
         else Asked(open_topology(file or DEFAULT_FILE), (cluster,), file or DEFAULT_FILE)
     )
-    rows = run_connectors(lambda: _once(bootstrap), asked)
+    rows = run_connectors(lambda: _once(access), asked)
     if as_json:
         print_json(rows)
     else:
@@ -45,11 +48,10 @@ def monitor(
         print_table(columns, [[row[column] for column in columns] for row in rows])
 
 
-async def _once(bootstrap: str) -> list[dict[str, object]]:
+async def _once(access: Access) -> list[dict[str, object]]:
     from monitor.lag import read_group_lag
-    from protocol.client import ClusterClient
 
-    async with ClusterClient(bootstrap, client_id="isthmus-monitor") as client:
+    async with access.client("isthmus-monitor") as client:
         groups = await read_group_lag(client)
     return [
         {
@@ -63,7 +65,7 @@ async def _once(bootstrap: str) -> list[dict[str, object]]:
     ]
 
 
-async def _serve(bootstrap: str, cluster: str, port: int, interval_s: float) -> None:
+async def _serve(access: Access, cluster: str, port: int, interval_s: float) -> None:
     from prometheus_client import CollectorRegistry
 
     from monitor.exporter import LagCollector, watch
@@ -71,5 +73,5 @@ async def _serve(bootstrap: str, cluster: str, port: int, interval_s: float) -> 
     registry = CollectorRegistry()
     collector = LagCollector(cluster, registry)
     await serve(
-        f"monitor of {cluster}", registry, port, lambda stop: watch(bootstrap, collector, interval_s, stop)
+        f"monitor of {cluster}", registry, port, lambda stop: watch(access, collector, interval_s, stop)
     )

@@ -10,7 +10,7 @@ import typer
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table
-from isthmus.topologies import bootstrap_of, named_outage
+from isthmus.topologies import access_of, named_outage
 from isthmus.watching import serve
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def probe(
     if give_up <= deadline:
         fail("--give-up must be longer than --deadline", USAGE)
     made = Probe(
-        bootstrap_of(cluster, file), topic=topic, interval_s=interval, deadline_s=deadline, give_up_s=give_up
+        access_of(cluster, file), topic=topic, interval_s=interval, deadline_s=deadline, give_up_s=give_up
     )
     if port is not None:
         asyncio.run(_serve(made, cluster, port))

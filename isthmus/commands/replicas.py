@@ -9,7 +9,7 @@ import typer
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
 from isthmus.output import DIFFERENCES, FAILED, fail, note, print_json, print_table
-from isthmus.topologies import bootstrap_of, named_outage
+from isthmus.topologies import access_of, named_outage
 
 if TYPE_CHECKING:
     from audit.replicas import PartitionReplicas
@@ -51,7 +51,7 @@ def compare(
     from protocol.errors import ProtocolError
 
     try:
-        asked = asyncio.run(partitions_of(bootstrap_of(cluster, file), topic or []))
+        asked = asyncio.run(partitions_of(access_of(cluster, file), topic or []))
     except (ProtocolError, OSError, TimeoutError) as error:
         fail(named_outage(cluster, file) or str(error))
     found = _with_spark(asked) if spark else _here(asked)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from isthmus.output import DIFFERENCES, USAGE, confirm, fail, print_json, say
-from isthmus.topologies import bootstrap_of, open_topology, unanswered
+from isthmus.topologies import access_of, open_topology, unanswered
 
 if TYPE_CHECKING:
     from protocol.client import ClusterClient
@@ -71,12 +71,11 @@ def apply(
         confirm(f"{count} change{'s' if count != 1 else ''}", yes=yes)
         for alias, wanted in changes.items():
             declared = topology.clusters[alias].topics
-            bootstrap = bootstrap_of(alias, file)
             _with_client(
                 topology,
                 file,
                 alias,
-                lambda client: apply_steps(client, bootstrap, declared, wanted),  # noqa: B023
+                lambda client: apply_steps(client, declared, wanted),  # noqa: B023
             )
     if any(_differs(step) and not step.is_change for found in steps.values() for step in found):
         raise typer.Exit(DIFFERENCES)
@@ -103,13 +102,12 @@ def _plans(topology: Topology, file: Path, only: str | None, *, prune: bool) -> 
 def _with_client(
     topology: Topology, file: Path, alias: str, work: Callable[[ClusterClient], Awaitable[T]]
 ) -> T:
-    from protocol.client import ClusterClient
     from protocol.errors import ProtocolError
 
-    bootstrap = bootstrap_of(alias, file)
+    access = access_of(alias, file)
 
     async def run() -> T:
-        async with ClusterClient(bootstrap, client_id="isthmus-cli") as client:
+        async with access.client("isthmus-cli") as client:
             return await work(client)
 
     try:

@@ -87,7 +87,8 @@ class Connection:
                 f"{self.peer}: no connection within {connect_timeout_s or timeout_s:g} s"
             ) from None
         except (OSError, tls.SSLError) as error:
-            raise ConnectError(f"{self.peer}: cannot connect: {error.strerror or error}") from error
+            reason = error.strerror or str(error) or "the connection was closed"
+            raise ConnectError(f"{self.peer}: cannot connect: {reason}") from error
         self._transport = transport
         try:
             await self._agree_on_versions()

@@ -17,14 +17,14 @@ from replicator.filters import NameFilter
 from replicator.preflight.asking import ask_creation, ask_side, ask_times
 from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
-from replicator.preflight.limits import replicas, room, sizes, times
+from replicator.preflight.limits import replicas, room, sizes, times, tombstones
 from replicator.preflight.names import circles, names, selection
 from replicator.preflight.rights import rights
 from replicator.progress import ProgressStore, read_ledgers
 from replicator.settings import LinkSettings
 
 _PROGRESS = re.compile(r"isthmus-link\.(?P<source>.+)-to-(?P<target>.+)\.internal")
-_RULES = (selection, rights, names, circles, sizes, times, replicas, room)
+_RULES = (selection, rights, names, circles, sizes, times, tombstones, replicas, room)
 
 
 async def check_link(

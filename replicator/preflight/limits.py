@@ -78,6 +78,27 @@ def times(facts: Facts) -> Iterator[Finding]:
             )
 
 
+_SHORT_MS = 3_600_000
+
+
+def tombstones(facts: Facts) -> Iterator[Finding]:
+    """Tombstones that the source's cleaner drops before they were copied: their keys stay at the target."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for name in facts.found.wanted:
+        configs = facts.source.configs.get(name, {})
+        policy, kept = configs.get("cleanup.policy"), configs.get("delete.retention.ms")
+        if policy is None or kept is None or "compact" not in (policy.value or ""):
+            continue
+        if int(kept.value or _SHORT_MS) < _SHORT_MS:
+            what = (
+                f"tombstones are kept for {int(kept.value or 0) / 1000:g} s (delete.retention.ms): keys that"
+                " are deleted while the link is away for longer stay at the target for ever"
+            )
+            to_do = "set delete.retention.ms at the source longer than the link may ever be away or behind"
+            said.setdefault((what, to_do), []).append(name)
+    yield from together(Level.WARNING, "tombstones", facts.source.alias, said)
+
+
 def replicas(facts: Facts) -> Iterator[Finding]:
     """Replication factors that cannot be had, or with which nothing can be written."""
     brokers = len(facts.target.brokers)

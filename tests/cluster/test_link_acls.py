@@ -254,6 +254,44 @@ async def test_the_check_names_the_right_that_is_missing_and_the_link_copies_onc
                 await copied_to(target, link, tag, 3)
 
 
+@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a third Apache Kafka: set ISTHMUS_SLOW=1")
+async def test_a_right_that_is_lost_on_the_way_stops_its_topic_alone_and_is_said(pair):
+    """READ at the source, then WRITE at the target, of one topic of two, while the link runs."""
+    own = ("allow.everyone.if.no.acl.found=true", "super.users=User:nobody", _AUTHORIZER[0])
+    with apache_kafka("acl-lost", *own) as plain:
+        for operation, bootstraps in (("READ", (plain, pair.west)), ("WRITE", (pair.east, plain))):
+            tag = fresh(f"lost-{operation.lower()}")
+            link = Pair("apache", *bootstraps).link(f"{tag}.*", retry_refused_s=1, sync_topic_acls=False)
+            fine, lost = f"{tag}-fine", f"{tag}-lost"
+            at = lost if operation == "READ" else f"{link.source.alias}.{lost}"
+            rows = [
+                ("TOPIC", "LITERAL", at, "ANONYMOUS", operation, "DENY"),
+                ("TOPIC", "LITERAL", at, "ANONYMOUS", "ALL", "ALLOW"),
+            ]
+            async with (
+                ClusterClient(bootstraps[0]) as source,
+                ClusterClient(bootstraps[1]) as target,
+                running(link) as run,
+            ):
+                for name in (fine, lost):
+                    await create(source, name)
+                    await produce(source, name, some(3))
+                    await copied_to(target, link, name, 3)
+                await Acls(plain).add(*rows)
+                await produce(source, fine, some(3))
+                await produce(source, lost, some(3))
+                await copied_to(target, link, fine, 6)
+
+                async def said(run=run, lost=lost):
+                    return "AUTHORIZATION" in run.partition(lost).get("reason", "")
+
+                await eventually(said, f"the lost right to {operation} is in the status", 60)
+                await produce(source, fine, some(3))
+                await copied_to(target, link, fine, 9)
+                await Acls(plain).remove(rows[0])
+                await copied_to(target, link, lost, 6)
+
+
 def _errors(findings):
     return [(one.check, one.where, one.what, one.subjects) for one in findings if one.level is Level.ERROR]
 

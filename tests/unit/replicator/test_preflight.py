@@ -19,7 +19,7 @@ from replicator.filters import TopicFilter
 from replicator.naming import Naming
 from replicator.preflight.facts import Facts, LogDir, Rights, Side
 from replicator.preflight.findings import Level
-from replicator.preflight.limits import replicas, room, sizes, times
+from replicator.preflight.limits import replicas, room, sizes, times, tombstones
 from replicator.preflight.names import circles, names, selection
 from replicator.preflight.rights import rights
 from replicator.settings import LinkSettings
@@ -168,3 +168,18 @@ def test_patterns_that_find_nothing_and_circles():
     given.circles = ["east -> west -> east: round for ever; use prefix naming"]
     assert [level for level, _ in said(circles, given)] == [ERROR]
     given.found = Found()
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept", "warned"),
+    [
+        ("compact", "60000", True),
+        ("compact,delete", "60000", True),
+        ("compact", "86400000", False),
+        ("delete", "60000", False),
+    ],
+)
+def test_tombstones_that_go_before_they_are_copied(policy, kept, warned):
+    given = facts()
+    given.source.configs = {"orders": {"cleanup.policy": entry(policy), "delete.retention.ms": entry(kept)}}
+    assert said(tombstones, given) == ([(Level.WARNING, ("orders",))] if warned else [])

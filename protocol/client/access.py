@@ -1,0 +1,61 @@
+"""Where a cluster is and how to be let in: one value for our own client and for librdkafka's.
+
+Owns the two translations of Kafka's client settings for security; secrets never show in a repr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from protocol.client.cluster import ClusterClient
+from protocol.client.jaas import parse_jaas
+from protocol.client.properties import client_security
+
+_SAME: Final = (
+    "security.protocol",
+    "sasl.username",
+    "sasl.password",
+    "ssl.key.password",
+)
+_OTHER_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.truststore.certificates": ("ssl.ca.pem",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem",),
+    "ssl.keystore.key": ("ssl.key.pem",),
+}
+"""A PEM store is one file here; librdkafka wants key and certificates named apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`bootstrap`: `host:port,…`. `properties`: security.protocol, sasl.*, ssl.*, as Java's clients have."""
+
+    bootstrap: str
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def client(self, client_id: str, **options: Any) -> ClusterClient:
+        """Not connected yet. Raises SecuritySettingsError, TlsSettingsError (both ValueErrors)."""
+        return ClusterClient(
+            self.bootstrap, client_id=client_id, config=client_security(self.properties), **options
+        )
+
+    def librdkafka(self) -> dict[str, str]:
+        """Settings of a confluent_kafka client. Raises JaasError (a ValueError)."""
+        given = self.properties
+        found = {"bootstrap.servers": self.bootstrap}
+        found |= {name: given[name] for name in _SAME if name in given}
+        for name, others in _OTHER_NAMES.items():
+            found |= {other: given[name] for other in others if name in given}
+        mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
+        if mechanism is not None:
+            found["sasl.mechanism"] = mechanism
+        if "sasl.jaas.config" in given:
+            options = parse_jaas(given["sasl.jaas.config"]).options
+            found |= {f"sasl.{name}": options[name] for name in ("username", "password") if name in options}
+        if "ssl.endpoint.identification.algorithm" in given:
+            check = given["ssl.endpoint.identification.algorithm"].strip() or "none"
+            found["ssl.endpoint.identification.algorithm"] = check
+        return found

@@ -1,0 +1,67 @@
+"""What to do about a cluster that does not let the link in: TLS and SASL, by the words of whoever refused.
+
+Pure. The words are OpenSSL's (as Python shows them), the broker's and our client's; what is not known here
+gets general advice. Owns no connection and repeats no secret.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNKNOWN: Final = (
+    "its certificate is signed by an authority that the link does not know: give the one that signed it in"
+    " ssl.truststore.location (PEM)"
+)
+_USER: Final = (
+    "look at sasl.username, sasl.password and sasl.mechanism of this cluster, and whether the user exists"
+    " there for that mechanism"
+)
+_PLAIN: Final = (
+    "if this listener wants TLS or a user, set security.protocol (and what belongs to it) for this cluster;"
+    " if it wants none, look whether its broker is there"
+)
+_NOT_THERE: Final = (
+    "the listener may want a certificate of the link that it trusts (ssl.keystore.location: key and"
+    " certificate in PEM), or may not speak TLS: look at the port and at security.protocol"
+)
+
+_KNOWN: Final[tuple[tuple[str, str], ...]] = (
+    (r"certificate has expired", "the broker's certificate, or the one that signed it, has to be renewed"),
+    (
+        r"not yet valid",
+        "look at the clocks of both machines, and from when on the broker's certificate holds",
+    ),
+    (
+        r"(Hostname|IP address) mismatch",
+        "the broker's certificate does not name the address it was reached at: use a name that it has"
+        " (bootstrap_servers, advertised.listeners), or have it made anew;"
+        " ssl.endpoint.identification.algorithm: '' gives up this check",
+    ),
+    (r"self.signed certificate|unable to get (local )?issuer|unknown ca", _UNKNOWN),
+    (r"CERTIFICATE_VERIFY_FAILED", "look at the certificate of the broker and ssl.truststore.location"),
+    (
+        r"certificate.required|bad.certificate|handshake.failure",
+        "the broker wants to see a certificate that it trusts: set ssl.keystore.location (key and"
+        " certificate in PEM)",
+    ),
+    (
+        r"WRONG_VERSION_NUMBER|UNEXPECTED_EOF|record layer failure",
+        "this listener does not seem to speak TLS: look at security.protocol and the port",
+    ),
+    (r"SASL mechanism .* is refused", "the listener offers other mechanisms: set one as sasl.mechanism"),
+    (r"[Aa]uthenticat|password|credential|user .* is refused", _USER),
+    (r"no connection within|[Rr]efused|unreachable|not known|resolve", ""),
+)
+_BROKEN_OFF: Final = r"[Cc]onnection|closed|lost|reset|no answer"
+_ELSE: Final = "check the address, the network, TLS and the user that the link has for this cluster"
+
+
+def advice(words: str, protocol: str = "PLAINTEXT") -> str:
+    """What to do about `words`, the text of the error that ended the attempt with this security.protocol."""
+    for pattern, to_do in _KNOWN:
+        if re.search(pattern, words):
+            return to_do or "check the address, the network between, and whether its brokers run"
+    if re.search(_BROKEN_OFF, words):
+        return _NOT_THERE if protocol.upper().endswith("SSL") else _PLAIN
+    return _ELSE

@@ -1,0 +1,137 @@
+"""Failures that users of other replicators have reported, with real clusters (docs/known-failures.md)."""
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+
+from protocol.client import ClusterClient, Committed, NewTopic
+from protocol.records import Record
+from protocol.types import TopicPartition
+from tests.chaos.network import Fault, Network, both, free_port
+from tests.chaos.world import RelayedBroker
+from tests.cluster.links import (
+    Pair,
+    copied_to,
+    create,
+    eventually,
+    fresh,
+    produce,
+    running,
+    some,
+    two_brokers,
+)
+from tests.support.broker import Cluster
+from tests.support.slow import SLOW
+from tests.support.zookeeper import fresh_chroot
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+T0 = 1_700_000_000_000
+GROUPS = 5_000 if SLOW else 300
+
+
+@pytest.fixture(scope="module")
+def pair(zookeeper_server, tmp_path_factory):
+    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
+
+
+async def test_thousands_of_groups_are_all_synced(pair, clients):
+    """KAFKA-17232: one request about all of them runs into its time limit, and none is synced ever after."""
+    east, west = clients
+    topic = fresh("many-groups")
+    await create(east, topic)
+    await produce(east, topic, some(50))
+    names = [f"{topic}-{number}" for number in range(GROUPS)]
+    here = TopicPartition(topic, 0)
+    for start in range(0, GROUPS, 50):
+        some_names = names[start : start + 50]
+        await asyncio.gather(*(east.commit(name, {here: Committed(len(name))}) for name in some_names))
+    link = pair.link(f"{topic}.*")
+    there = TopicPartition(f"{link.source.alias}.{topic}", 0)
+    async with running(link) as running_link:
+
+        async def all_synced():
+            groups = running_link.status.to_json().get("groups", {})
+            return sum(name in groups and groups[name]["reason"] is None for name in names) == GROUPS
+
+        await eventually(all_synced, "every group is in sync", 60 if GROUPS < 1_000 else 400)
+        for name in (names[0], names[GROUPS // 2], names[-1]):
+            assert (await west.committed(name))[there].offset == len(name)
+
+
+async def test_partitions_led_by_a_broker_that_joined_later_are_copied(zookeeper_server, pair, tmp_path):
+    """Metadata of the start is not enough: the source grows, and partitions move to the new broker."""
+    cluster = Cluster(tmp_path, fresh_chroot(zookeeper_server))
+    cluster.add(1)
+    later = cluster.add(2)
+    topic = fresh("joined-later")
+    try:
+        first = await asyncio.to_thread(cluster.brokers[1].start)
+        async with ClusterClient(first.bootstrap) as east, ClusterClient(pair.west) as west:
+            await create(east, topic)
+            await produce(east, topic, some(10))
+            link = Pair("isthmus", first.bootstrap, pair.west).link(f"{topic}.*")
+            async with running(link):
+                await copied_to(west, link, topic, 10)
+                await asyncio.to_thread(later.start)
+
+                async def joined():
+                    return 2 in (await east.metadata(None)).brokers
+
+                await eventually(joined, "the second broker", 60)
+                await east.create_topics([NewTopic(f"{topic}-new", assignment={0: [2]})])
+                await east.create_partitions({topic: 2}, assignments={topic: [[2]]})
+                for name, partition in ((f"{topic}-new", 0), (topic, 1)):
+                    await produce(east, name, some(20), partition)
+                    await copied_to(west, link, name, 20, partition)
+                await produce(east, topic, some(5))
+                await copied_to(west, link, topic, 15)
+    finally:
+        await asyncio.to_thread(cluster.close)
+
+
+@pytest.fixture
+def far(zookeeper_server, tmp_path):
+    """A broker that everybody reaches through a relay, whose address it tells, and that relay."""
+    with contextlib.closing(Network()) as network:
+        broker = RelayedBroker(
+            tmp_path,
+            fresh_chroot(zookeeper_server),
+            1,
+            arguments=("--advertised-listener", f"PLAINTEXT://127.0.0.1:{network.listen('far')}"),
+        )
+        broker.port = free_port()
+        network.point("far", broker.port)
+        try:
+            broker.start()
+            yield f"127.0.0.1:{network.ports['far']}", network
+        finally:
+            broker.kill()
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+async def test_a_long_round_trip_does_not_bound_the_rate(far, pair, partitions):
+    """With one megabyte for each round trip a partition would take as many of these as it has megabytes,
+    however wide the path is. What is on its way has to follow the distance."""
+    address, network = far
+    topic, round_trip_s, megabytes = fresh("far-away"), 0.3, 48
+    each = megabytes // partitions
+    async with ClusterClient(address) as east, ClusterClient(pair.west) as west:
+        await create(east, topic, partitions)
+        batch = [Record(0, T0, None, bytes(10_000)) for _ in range(50)]
+        for partition in range(partitions):
+            for _ in range(each * 2):
+                await produce(east, topic, batch, partition)
+        link = Pair("isthmus", address, pair.west).link(topic)
+        slow = network.disturbed(both("client", "far"), Fault(delay_s=round_trip_s / 2))
+        with slow:
+            async with running(link):
+                await copied_to(west, link, topic, 50)
+                began = time.monotonic()
+                for partition in range(partitions):
+                    await copied_to(west, link, topic, each * 100, partition)
+                took = time.monotonic() - began
+    assert took < each * round_trip_s / 2

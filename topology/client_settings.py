@@ -1,0 +1,79 @@
+"""How commands and links are let in to a cluster that runs elsewhere: `clusters.NAME.client` of a topology.
+
+Kafka's client settings for security, under Kafka's names. Owns which there are, what is wrong with them, and
+their texts for clients. Values may be secrets: no message repeats one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from topology.problems import suggestion
+
+_FILES: Final = ("ssl.truststore.location", "ssl.keystore.location")
+NAMES: Final = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "sasl.jaas.config",
+    *_FILES,
+    "ssl.truststore.certificates",
+    "ssl.truststore.type",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.keystore.type",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.enabled.protocols",
+)
+_ONLY_ELSEWHERE = "is for clusters with bootstrap_servers: brokers that are started here have plain listeners"
+Found = tuple[tuple[str | int, ...], str]
+
+
+def client_properties(client: Mapping[str, object], folder: Path) -> dict[str, str]:
+    """As clients take them: files are looked for from `folder` on, and stores are PEM."""
+    texts = {name: str(value) for name, value in client.items()}
+    for name in _FILES:
+        if name in texts:
+            texts[name] = str(folder / texts[name])
+    for store in ("truststore", "keystore"):
+        if any(name.startswith(f"ssl.{store}.") for name in texts):
+            texts.setdefault(f"ssl.{store}.type", "PEM")
+    return texts
+
+
+def client_problems(document: Mapping[str, Any], folder: Path) -> Iterator[Found]:
+    """Of all clusters of a plain document."""
+    clusters = document.get("clusters")
+    for name, body in clusters.items() if isinstance(clusters, dict) else ():
+        client = body.get("client") if isinstance(body, dict) else None
+        if isinstance(client, dict) and client:
+            at = ("clusters", str(name), "client")
+            if body.get("bootstrap_servers") is None:
+                yield at, _ONLY_ELSEWHERE
+            yield from _problems(client, at, folder)
+
+
+def _problems(client: Mapping[str, Any], at: tuple[str, ...], folder: Path) -> Iterator[Found]:
+    unknown = [name for name in client if name not in NAMES]
+    for name in unknown:
+        yield (*at, str(name)), f"unknown setting of a client{suggestion(str(name), NAMES)}"
+    if unknown or any(not isinstance(value, str | int | bool) for value in client.values()):
+        return  # the model says the rest
+    if any("${" in str(value) for value in client.values()):
+        return  # a secret that could not be had, which is said already
+    from protocol.client.properties import client_security  # a command that needs no client starts faster
+
+    protocol = str(client.get("security.protocol", "PLAINTEXT")).upper()
+    for start, needed in (("sasl.", "SASL"), ("ssl.", "SSL")):
+        useless = [name for name in client if name.startswith(start) and needed not in protocol]
+        for name in useless:
+            yield (*at, name), f"has no meaning with security.protocol {protocol}"
+    try:
+        client_security(client_properties(client, folder))
+    except ValueError as error:
+        name, _, message = str(error).partition(": ")
+        yield (*at, name) if name in client else at, message if name in client else str(error)
