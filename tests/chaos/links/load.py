@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 from tests.chaos.links.history import History, Place, name_of
 
@@ -265,23 +263,44 @@ class Load:
 
     def _watch(self, _: str) -> None:
         """Where this side's groups stand at the other side."""
-        admin = AdminClient({**_COMMON, "bootstrap.servers": self.other_bootstrap})
-        while not self.ended.wait(0.5):
-            for group in self.groups:
-                with contextlib.suppress(KafkaException, TimeoutError):
-                    for place, offset in positions(admin, group, self.other).items():
-                        self.history.position_shown(group, place, offset)
+        consumers = {group: self._consumer(self.other_bootstrap, group) for group in self.groups}
+        try:
+            while not self.ended.wait(0.5):
+                for group, consumer in consumers.items():
+                    with contextlib.suppress(KafkaException):
+                        for place, offset in self._committed(consumer, self.other).items():
+                            self.history.position_shown(group, place, offset)
+        finally:
+            for consumer in consumers.values():
+                consumer.close()
 
+    def standing(self, side: str) -> dict[tuple[str, Place], int]:
+        """Where this side's groups stand at a side, by group and place. Raises KafkaException."""
+        found: dict[tuple[str, Place], int] = {}
+        for group in self.groups:
+            consumer = self._consumer(self.bootstrap if side == self.side else self.other_bootstrap, group)
+            try:
+                for place, offset in self._committed(consumer, side).items():
+                    found[group, place] = offset
+            finally:
+                consumer.close()
+        return found
 
-def positions(admin: AdminClient, group: str, side: str) -> dict[Place, int]:
-    """Committed positions of a group at this side. Raises KafkaException."""
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=5)
-    found = asked[group].result(10).topic_partitions or []
-    return {
-        (side, each.topic, each.partition): each.offset
-        for each in found
-        if each.error is None and each.offset >= 0
-    }
+    def _committed(self, consumer: Consumer, side: str) -> dict[Place, int]:
+        """Of this side's topics, or their copies. librdkafka's admin client would tell all, but its requests
+        may end the process where brokers come and go (an assertion in `rd_kafka_enq_once_del_source_return`).
+        """
+        before = "" if side == self.side else f"{self.side}."
+        wanted = [
+            TopicPartition(f"{before}{topic}", partition)
+            for topic, count in self.topics().items()
+            for partition in range(count)
+        ]
+        return {
+            (side, each.topic, each.partition): each.offset
+            for each in consumer.committed(wanted, timeout=5)
+            if each.error is None and each.offset >= 0
+        }
 
 
 def _place_of(message: Message) -> tuple[str, int]:

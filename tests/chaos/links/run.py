@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
@@ -28,7 +27,7 @@ from replicator.drain import wait_drained
 from tests.chaos.links.faults import FAULTS
 from tests.chaos.links.history import History, Place
 from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
-from tests.chaos.links.load import Load, Row, positions, read_all
+from tests.chaos.links.load import Load, Row, read_all
 from tests.chaos.links.schedule import LANES, steps
 from tests.chaos.links.world import LINKS, ROOT, SIDES, LinkWorld, ends
 from tests.chaos.world import LeftOut
@@ -210,14 +209,12 @@ class _Run:
         wait_until(lambda: self._have_read(loads, content), "groups have read all", bound_s=_GROUPS_S)
         for load in loads:
             load.stop()
-        committed = {at: n for load in loads for at, n in _stand(load, load.side, load.bootstrap)}
+        committed = {at: offset for load in loads for at, offset in load.standing(load.side).items()}
         translated: dict[tuple[str, Place], int] = {}
         deadline = time.monotonic() + _GROUPS_S
         while True:
             with contextlib.suppress(KafkaException):
-                translated = {
-                    at: n for load in loads for at, n in _stand(load, load.other, load.other_bootstrap)
-                }
+                translated = {at: n for load in loads for at, n in load.standing(load.other).items()}
             if not inexact(content, mirror_of, committed, translated) or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
@@ -241,7 +238,7 @@ class _Run:
 
     def _content(self, side: str) -> dict[Place, list[tuple[int, Row]]]:
         bootstrap = self._world.bootstrap(side)
-        found = _topics(bootstrap)
+        found = self._world.partitions(side)
         other = next(each for each in SIDES if each != side)
         wanted = [*self._world.topics[side], *(f"{other}.{topic}" for topic in self._world.topics[other])]
         return {
@@ -252,9 +249,7 @@ class _Run:
 
     def _circled(self, side: str) -> list[str]:
         other = next(each for each in SIDES if each != side)
-        return [
-            topic for topic in _topics(self._world.bootstrap(side)) if topic.startswith(f"{other}.{side}.")
-        ]
+        return [topic for topic in self._world.partitions(side) if topic.startswith(f"{other}.{side}.")]
 
     def _audit(self) -> None:
         for link in LINKS:
@@ -280,18 +275,3 @@ def mirror_of(place: Place) -> Place:
     side, topic, partition = place
     other = next(each for each in SIDES if each != side)
     return other, f"{side}.{topic}", partition
-
-
-def _stand(load: Load, side: str, bootstrap: str) -> list[tuple[tuple[str, Place], int]]:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return [
-        ((group, place), offset)
-        for group in load.groups
-        for place, offset in positions(admin, group, side).items()
-    ]
-
-
-def _topics(bootstrap: str) -> dict[str, int]:
-    """Partitions by topic."""
-    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return {name: len(found.partitions) for name, found in client.list_topics(timeout=30).topics.items()}

@@ -128,6 +128,7 @@ class LinkWorld:
         self.topics: dict[str, dict[str, int]] = {side: {} for side in SIDES}
         """Partitions by name, of what is written to at each side; grows while it runs."""
         self._link_settings = dict(link_settings or {})
+        self._admins: dict[str, AdminClient] = {}
         # The kernel ties a child's life to the thread that started it: this one lasts.
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._wanted: dict[str, float] = {}
@@ -176,16 +177,27 @@ class LinkWorld:
         self._keeper.start()
 
     def create_topics(self, side: str, topics: Mapping[str, int]) -> None:
-        client = AdminClient({"bootstrap.servers": self.bootstrap(side), "log_level": 0})
-        made = client.create_topics([NewTopic(name, count, BROKERS) for name, count in topics.items()])
+        made = self._admin(side).create_topics(
+            [NewTopic(name, count, BROKERS) for name, count in topics.items()]
+        )
         for name, future in made.items():
             future.result(60)
             self.topics[side] = {**self.topics[side], name: topics[name]}
 
     def grow_topic(self, side: str, topic: str, partitions: int) -> None:
-        client = AdminClient({"bootstrap.servers": self.bootstrap(side), "log_level": 0})
-        client.create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
+        self._admin(side).create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
         self.topics[side] = {**self.topics[side], topic: partitions}
+
+    def partitions(self, side: str) -> dict[str, int]:
+        """By topic, of all that there are."""
+        topics = self._admin(side).list_topics(timeout=30).topics
+        return {name: len(found.partitions) for name, found in topics.items()}
+
+    def _admin(self, side: str) -> AdminClient:
+        """One for each side: one that ends right behind its answer may abort in librdkafka."""
+        if side not in self._admins:
+            self._admins[side] = AdminClient({"bootstrap.servers": self.bootstrap(side), "log_level": 0})
+        return self._admins[side]
 
     def wait(self, seconds: float) -> None:
         """A fault lasts; the end of the run ends it."""
