@@ -66,7 +66,9 @@ def overrides(entries: dict[str, ConfigEntry]) -> dict[str, str]:
     return {
         key: entry.value
         for key, entry in sorted(entries.items())
-        if entry.source is ConfigSource.TOPIC and entry.value is not None and not entry.is_sensitive
+        if entry.source is ConfigSource.TOPIC
+        and entry.value is not None
+        and not (entry.is_sensitive or entry.read_only)
     }
 
 

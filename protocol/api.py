@@ -2,7 +2,7 @@
 
 Message modules are imported when a class is first asked for, because a process uses few of the sixty APIs.
 Versions are those that the codec can read and write; what a broker advertises is decided where its handlers
-register, with one trap: see `ADVERTISED_MIN`.
+register, with one trap: see `ADVERTISED_MIN`. Keys from 10,000 on are isthmus's own (`protocol.private`).
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from typing import Any
 
 from protocol.codec.schema import Request, Response
 from protocol.messages.index import ROWS, ApiKey
+from protocol.private.index import FIRST_KEY, PRIVATE_ROWS, PrivateKey
 
 __all__ = ["ADVERTISED_MIN", "APIS", "Api", "ApiKey"]
 
@@ -43,12 +44,18 @@ class Api:
         loaded: type[Response] = self._load("Response")
         return loaded
 
+    @property
+    def is_private(self) -> bool:
+        """Whether only isthmus speaks it."""
+        return self.key >= FIRST_KEY
+
     def _load(self, kind: str) -> Any:
-        module = f"protocol.messages.{ApiKey(self.key).name.lower()}_{kind.lower()}"
+        package, keys = ("private", PrivateKey) if self.is_private else ("messages", ApiKey)
+        module = f"protocol.{package}.{keys(self.key).name.lower()}_{kind.lower()}"
         return getattr(import_module(module), self.name + kind)
 
     def __repr__(self) -> str:
         return f"Api({self.key}, {self.name}, v{self.min}-{self.max})"
 
 
-APIS: Mapping[int, Api] = {row[0]: Api(*row) for row in ROWS}
+APIS: Mapping[int, Api] = {row[0]: Api(*row) for row in (*ROWS, *PRIVATE_ROWS)}

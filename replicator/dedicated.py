@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from replicator.cycles import would_circle
+from replicator.mirrors.running import run_mirrors
 from replicator.settings import LinkSettings
 from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_link
 
@@ -66,7 +67,10 @@ async def _run(
     left: set[str],
 ) -> int:
     try:
-        code = await run_link(link, stop, registry, status)
+        if link.offsets == "identical":
+            code = await run_mirrors(link, stop, registry, status)
+        else:
+            code = await run_link(link, stop, registry, status)
     except Exception:  # noqa: BLE001 (whatever it is, the other links go on)
         _log.exception("link %s ended by a fault that nobody foresaw", link.name)
         code = EXIT_FAILED
@@ -84,7 +88,12 @@ def circles(links: Sequence[LinkSettings]) -> list[str]:
         for link in links
         if link.origin_headers and not link.origin_headers_ignored
     }
-    found = would_circle((link.source.alias, link.target.alias, link.naming == "identity") for link in links)
+    # A mirror of a topic of the target is never mirrored back: links there and back may both be declared.
+    found = would_circle(
+        (link.source.alias, link.target.alias, link.naming == "identity")
+        for link in links
+        if link.offsets != "identical"
+    )
     return [
         f"{' -> '.join(way)}: the same records would go round for ever, since names do not change there;"
         " use prefix naming (DefaultReplicationPolicy) on one of these links, or let all of them write where"

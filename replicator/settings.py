@@ -30,6 +30,7 @@ CONFIG_PROPERTIES_EXCLUDE = (
     r"message\.timestamp\.type",
     r"unclean\.leader\.election\.enable",
     r"min\.insync\.replicas",
+    r"isthmus\.mirror\.source",
 )
 
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
@@ -96,6 +97,11 @@ class LinkSettings(BaseModel):
 
     source: ClusterEnd
     target: ClusterEnd
+
+    offsets: Literal["translated", "identical"] = "translated"
+    """`identical`: topics at the target are read-only mirrors, batch for batch (brokers of isthmus only)."""
+    on_truncation: Literal["stop", "cut"] = "stop"
+    """With identical offsets, where the source has lost what the mirror has: wait for a person, or cut it."""
 
     topics: Patterns = (".*",)
     topics_exclude: Patterns = TOPICS_EXCLUDE
@@ -175,9 +181,26 @@ class LinkSettings(BaseModel):
         for alias in (self.source.alias, self.target.alias):
             if self.separator in alias:
                 raise ValueError(f"alias {alias!r} holds the separator {self.separator!r}")
+        if self.offsets == "identical":
+            self._refuse_for_identical()
         if self.origin_headers_ignored and not self.origin_headers:
             raise ValueError("origin_headers_ignored is for links with origin_headers: true")
         return self
+
+    def _refuse_for_identical(self) -> None:
+        wrong = {
+            "naming": self.naming != "identity",
+            "rename": bool(self.rename),
+            "origin_headers": self.origin_headers,
+            "start": self.start != "earliest",
+            "take_over": self.take_over is not None,
+        }
+        if any(wrong.values()):
+            raise ValueError(
+                f"offsets: identical copies batches as they are, under their names and from their start:"
+                f" {', '.join(name for name, is_wrong in wrong.items() if is_wrong)} cannot be set so"
+                " (naming has to be identity)"
+            )
 
     def names(self) -> Naming:
         """How topics are called at the target."""

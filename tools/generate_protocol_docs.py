@@ -16,7 +16,8 @@ HEAD = """# Protocol: what the broker serves
 
 Generated from the handlers by `python -m tools.generate_protocol_docs`; do not edit. ApiVersions is derived
 from the same registry, so this is what clients see. A key or version that is not listed closes the connection
-(ApiVersions: error 35 in a version 0 body, KIP-511).
+(ApiVersions: error 35 in a version 0 body, KIP-511). Keys from 10,000 on are for isthmus itself (mirrors with
+identical offsets): ApiVersions names them only to clients that call themselves isthmus.
 
 | key | API | versions | notes |
 | ---: | --- | --- | --- |

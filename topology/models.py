@@ -179,6 +179,10 @@ class Link(Model):
     runs_in: Alias | None = None
     """The datacenter of the copying process; the target's by default, as MirrorMaker 2 advises."""
     naming: Literal["prefix", "identity"] = "prefix"
+    offsets: Literal["translated", "identical"] = "translated"
+    """`identical`: read-only mirrors, record for record at the source's offsets, on clusters of isthmus."""
+    on_truncation: Literal["stop", "cut"] = "stop"
+    """With identical offsets, where the source has lost what the mirror has."""
     separator: str = "."
     origin_headers: bool = False
     """Records carry where they have been, so that links with identical names may form a circle."""

@@ -67,7 +67,8 @@ def _circles(document: dict[str, Any]) -> Iterator[Found]:
     stamped: set[tuple[str, str]] = set()
     for name, body in _items(document, "links"):
         match = LINK.fullmatch(name)
-        if match is not None and body.get("naming") == "identity":
+        mirrors = body.get("offsets") == "identical"  # never mirrored back
+        if match is not None and body.get("naming") == "identity" and not mirrors:
             identity[match["source"], match["target"]] = name
             if body.get("origin_headers") is True and body.get("origin_headers_ignored") is not True:
                 stamped.add((match["source"], match["target"]))

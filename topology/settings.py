@@ -54,6 +54,8 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         topics_exclude=(*TOPICS_EXCLUDE, *link.topics_exclude),
         groups=link.groups,
         groups_exclude=(*GROUPS_EXCLUDE, *link.groups_exclude),
+        offsets=link.offsets,
+        on_truncation=link.on_truncation,
         naming=link.naming,
         separator=link.separator,
         origin_headers=link.origin_headers,

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from broker.config.definition import ConfigError, Definition, Synonym, definitions, setting, unknown
 from broker.config.kinds import Kind, at_least, between, each_of, one_of
 
+MIRROR_SOURCE = "isthmus.mirror.source"
+"""Beyond Kafka's: set where a topic is a read-only copy, at the same offsets, of one of another cluster."""
+
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 _HOUR_MS = 3_600_000
@@ -110,6 +113,13 @@ class TopicConfig:
         "Distance in the log between two entries of the offset index.",
         at_least(0),
         _same("log.index.interval.bytes", Kind.INT),
+    )
+    isthmus_mirror_source: str = setting(
+        MIRROR_SOURCE,
+        Kind.STRING,
+        "",
+        "Link, cluster and topic that this topic mirrors at the same offsets: clients only read it."
+        " `isthmus replicate` sets it, `isthmus mirrors` changes it.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         "leader.replication.throttled.replicas",

@@ -12,7 +12,7 @@ from broker.config.broker_settings import BROKER_DEFINITIONS, BrokerConfig
 from broker.config.definition import Definition, Synonym
 from broker.config.dynamic import DYNAMIC, DynamicSettings
 from broker.config.kinds import Kind, render
-from broker.config.topic_settings import TOPIC_DEFINITIONS, broker_synonyms
+from broker.config.topic_settings import MIRROR_SOURCE, TOPIC_DEFINITIONS, broker_synonyms
 
 
 class Source(IntEnum):
@@ -69,7 +69,8 @@ def topic_entries(
         if definition.name in overrides:
             value = overrides[definition.name]
             origins.insert(0, Origin(definition.name, value, Source.TOPIC))
-        yield _entry(definition, definition.kind, value, origins, read_only=False)
+        # Not for links of other makes to copy: a mirror of a mirror is nobody's wish.
+        yield _entry(definition, definition.kind, value, origins, read_only=definition.name == MIRROR_SOURCE)
 
 
 def broker_entries(config: BrokerConfig, stored: DynamicSettings = _NOTHING_STORED) -> Iterator[Entry]:

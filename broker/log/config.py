@@ -24,6 +24,7 @@ class LogConfig:
     flush_messages: int = NO_LIMIT_MS
     flush_ms: int = NO_LIMIT_MS
     index_interval_bytes: int = 4096
+    isthmus_mirror_source: str = ""
     max_compaction_lag_ms: int = NO_LIMIT_MS
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
@@ -48,6 +49,16 @@ class LogConfig:
         """
         known = {field.name.replace("_", "."): field.name for field in fields(cls)}
         return cls(**{known[name]: value for name, value in settings.items() if name in known})
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether the log is a copy of one in another cluster: its source decides what is in it."""
+        return bool(self.isthmus_mirror_source)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it will be one: another cluster takes over. No new records, but transactions may end."""
+        return self.isthmus_mirror_source.startswith("fenced")
 
     @property
     def compacts(self) -> bool:

@@ -63,7 +63,7 @@ class AppendRules:
     """A header is not enough to tell whether a batch is acceptable."""
     ordinary_bytes: int
     """Size up to which a batch may be an ordinary one; 0 where each is checked record by record, stamped,
-    flushed, or may need another codec.
+    flushed, refused, or may need another codec.
     """
 
     @classmethod
@@ -76,6 +76,7 @@ class AppendRules:
             or append_time
             or config.compression_type != "producer"
             or config.flush_messages != NO_LIMIT_MS
+            or config.is_mirror
         )
         return cls(
             max_batch_bytes=config.max_message_bytes,

@@ -34,6 +34,7 @@ from broker.log.incoming import (
 )
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.loading import load_log
+from broker.log.mirrored import read_only
 from broker.log.ordinary_append import OrdinaryAppend
 from broker.log.producer_gate import aborted_by, check_producers, note_producer
 from broker.log.producer_state import ProducerStates, SeenBatch
@@ -156,6 +157,8 @@ class Log(OrdinaryAppend):
             placed = self.append_ordinary(view, leader_epoch, now_ms)
             if placed is not None:
                 return AppendResult(placed[0], placed[1] - 1, -1, self.start_offset)
+            if self._config.is_mirror:
+                raise read_only(self._where, self._config)
         found = read_batches(self._where, view, self._rules, origin)
         if origin is Origin.REPLICATION:
             return self._append_copies(view, found, now_ms)

@@ -6,7 +6,7 @@ aborted-transaction index.
 
 from broker.log.errors import AppendRefused
 from broker.log.incoming import Batches, Origin
-from broker.log.markers import Marker, read_marker
+from broker.log.markers import Marker, ends_producers, read_marker
 from broker.log.producer_state import CompletedTxn, ProducerStates, SeenBatch
 from broker.log.segment import Segment
 from broker.log.txn_index import AbortedTxn, append_aborted
@@ -83,6 +83,8 @@ def note_producer(
     OSError for it.
     """
     if header.producer_id < 0:
+        if header.is_control and ends_producers(view, pos, header):
+            producers.end_all()
         return
     if not header.is_control:
         producers.update(header, offset, now_ms)

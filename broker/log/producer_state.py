@@ -246,6 +246,18 @@ class ProducerStates:
             for p in self._producers.values()
         }
 
+    def end_all(self) -> None:
+        """The log goes on under other producers: those before are forgotten. Open transactions stay known;
+        markers ended them before.
+        """
+        for producer in list(self._producers.values()):
+            if producer.txn_first_offset is None:
+                del self._producers[producer.producer_id]
+
+    def open_transactions(self) -> list[Producer]:
+        """Producers whose transaction is open, the oldest first."""
+        return [self._producers[producer_id] for producer_id in self._ongoing.values()]
+
     # --- snapshots
 
     def clear(self) -> None:

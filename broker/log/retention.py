@@ -35,12 +35,13 @@ def expired_count(
     """How many of the oldest segments may go; none that reaches past `limit`, the high watermark.
 
     First what lies below the log start, then of the rest what is too much, then what is too old: a segment
-    that time cannot delete does not protect others once the log start has passed it.
+    that time cannot delete does not protect others once the log start has passed it. A mirror follows its
+    source's log start and nothing else: once the source is lost it may be the only copy.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]
     below = list(takewhile(lambda pair: pair[1] <= limit, zip(segments, ends, strict=True)))
     count = sum(1 for _ in takewhile(lambda pair: pair[1] <= start_offset, below[: len(segments) - 1]))
-    if not config.deletes:
+    if not config.deletes or config.is_mirror:
         return count
     count += _by_size([segment for segment, _ in below[count:]], segments[count:], config)
     return count + _by_time([segment for segment, _ in below[count:]], config, now_ms)

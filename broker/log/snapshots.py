@@ -13,7 +13,7 @@ from typing import Final
 from broker.log.checkpoints import CheckpointDamaged
 from broker.log.errors import CorruptLog
 from broker.log.files import read_if_exists, remove_files, replace_file
-from broker.log.markers import read_marker
+from broker.log.markers import ends_producers, read_marker
 from broker.log.producer_snapshot import decode_snapshot, encode_snapshot
 from broker.log.producer_state import ProducerStates
 from broker.log.segment import Segment
@@ -106,13 +106,17 @@ def _replay(segment: Segment, offset: int, producers: ProducerStates, now_ms: in
     if repair:
         truncate_aborted(segment.path("txnindex"), offset)
     for position, header in segment.batches_from(offset):
-        if header.producer_id < 0:
+        if header.producer_id < 0 and not header.is_control:
             continue
         if not header.is_control:
             producers.update(header, header.base_offset, now_ms)
             continue
+        batch = memoryview(segment.file.read(position, header.size))
         try:
-            marker = read_marker(memoryview(segment.file.read(position, header.size)), 0, header)
+            if ends_producers(batch, 0, header):
+                producers.end_all()
+                continue
+            marker = read_marker(batch, 0, header) if header.producer_id >= 0 else None
         except DecodeError as error:
             raise CorruptLog(f"{segment.path('log')}: {error}") from None
         if marker is None:

@@ -117,6 +117,12 @@ class InSyncReplicas:
         self._assign(replicas, now)
         self.settle(members, version)
 
+    def cut(self, replicas: Iterable[int], log_end: int, now: float) -> None:
+        """The leader's own log was cut back: what was known of the followers' logs does not count."""
+        self.epoch_start = min(self.epoch_start, log_end)
+        self.followers = {}
+        self._assign(replicas, now)
+
     def _assign(self, replicas: Iterable[int], now: float) -> None:
         known = self.followers
         self.followers = {

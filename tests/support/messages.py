@@ -4,11 +4,13 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from itertools import count
+from types import ModuleType
 from typing import Any
 
 from hypothesis import strategies as st
 
 import protocol.messages
+import protocol.private
 from protocol.codec.layout import is_flexible, is_nullable, shape_of
 from protocol.codec.schema import Field, Message, Struct
 
@@ -24,9 +26,18 @@ INTEGERS = {
 
 def all_messages() -> list[type[Message]]:
     """Every generated message class, by name."""
+    return _messages_of(protocol.messages)
+
+
+def private_messages() -> list[type[Message]]:
+    """Those that only isthmus speaks."""
+    return _messages_of(protocol.private)
+
+
+def _messages_of(package: ModuleType) -> list[type[Message]]:
     found = []
-    for info in pkgutil.iter_modules(protocol.messages.__path__):
-        module = importlib.import_module(f"protocol.messages.{info.name}")
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
         found += [
             value
             for value in vars(module).values()
@@ -40,7 +51,7 @@ def versions(cls: type[Message]) -> range:
 
 
 def all_versions() -> Iterator[tuple[type[Message], int]]:
-    for cls in all_messages():
+    for cls in (*all_messages(), *private_messages()):
         for version in versions(cls):
             yield cls, version
 

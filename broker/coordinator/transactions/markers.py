@@ -174,6 +174,10 @@ class MarkerWriter:
     def _append(self, partition: TopicPartition, ending: Ending, *, only_known: bool) -> ErrorCode | _Written:
         try:
             replica = self._replicas.leader(partition.topic, partition.partition)
+            config = replica.log.config
+            if config.is_mirror and not config.is_fenced:  # it takes batches of its source alone
+                self._tell(partition, ending)
+                return ErrorCode.NONE
             producer = replica.log.producers.get(ending.producer_id)
             if only_known and producer is None:
                 self._tell(partition, ending)  # perhaps its first batch is on its way here

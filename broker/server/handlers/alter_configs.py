@@ -4,6 +4,7 @@
   subtracts from single ones. A list keeps its order, and appending what is there changes nothing.
 - A broker takes its own dynamic settings (KIP-226), with the empty name those of all brokers. One that only
   a start reads, or a wrong value, refuses the whole resource with INVALID_REQUEST, as Kafka does.
+- Whose mirror a topic is stays as it is: AlterMirrors changes that, with what belongs to it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.config import TOPIC_DEFINITIONS, ConfigError, Kind, dynamic
-from broker.config.topic_settings import broker_synonyms
+from broker.config.topic_settings import MIRROR_SOURCE, broker_synonyms
 from broker.control.config_store import DEFAULT_BROKER
 from broker.server.context import RequestContext
 from broker.server.handlers.config_resources import BROKER, TOPIC, check_broker, check_topic, unsupported
@@ -83,8 +84,23 @@ async def incremental_alter_configs(
     return response
 
 
+def _still_mirror(edit: Edit) -> Edit:
+    def edited(current: dict[str, str]) -> dict[str, str]:
+        before = current.get(MIRROR_SOURCE)
+        after = edit(current)
+        if after.get(MIRROR_SOURCE) != before:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{MIRROR_SOURCE} is changed by `isthmus mirrors` and by links only",
+            )
+        return after
+
+    return edited
+
+
 def _replace(wanted: dict[str, str]) -> Edit:
-    return lambda current: wanted
+    """Clients that replace all do not know that a topic is a mirror."""
+    return lambda current: {key: text for key, text in current.items() if key == MIRROR_SOURCE} | wanted
 
 
 async def _change(broker: Broker, kind: int, name: str, edit: Edit, validate_only: bool) -> None:
@@ -92,7 +108,7 @@ async def _change(broker: Broker, kind: int, name: str, edit: Edit, validate_onl
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no default resource: name a topic")
         check_topic(broker, name)
-        await broker.topics.change_configs(name, edit, validate_only=validate_only)
+        await broker.topics.change_configs(name, _still_mirror(edit), validate_only=validate_only)
     elif kind == BROKER:
         if name:
             check_broker(broker, name)

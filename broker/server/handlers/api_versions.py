@@ -5,6 +5,7 @@
 - From v3 the client names its software; a malformed name or version is INVALID_REQUEST.
 - Features come with v3 (KIP-584). One whose lowest level is 0 is named from v4 on only: older clients could
   not decode it (KAFKA-17492). Clients use transactions of version 2 (KIP-890) where they are finalized.
+- Private APIs are named to isthmus alone (`protocol.private`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from broker.control.features import SUPPORTED
 from broker.server.context import RequestContext
 from broker.server.registry import Registry, handles
+from protocol.api import APIS
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.api_versions_response import (
@@ -24,6 +26,7 @@ from protocol.messages.api_versions_response import (
 )
 
 _ZERO_FROM = 4
+_OUR_OWN = "isthmus"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -42,7 +45,7 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
         context.connection.software_version = version
     finalized = context.broker.features.finalized
     return ApiVersionsResponse(
-        api_keys=advertised(context.broker.registry),
+        api_keys=advertised(context.broker.registry, private=context.connection.software_name == _OUR_OWN),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.low, max_version=levels.high)
             for name, levels in SUPPORTED.items()
@@ -57,10 +60,11 @@ def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     )
 
 
-def advertised(registry: Registry) -> list[ApiVersion]:
+def advertised(registry: Registry, *, private: bool = False) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=entry.key, min_version=entry.advertised_min, max_version=entry.max)
         for entry in registry
+        if private or not APIS[entry.key].is_private
     ]
 
 

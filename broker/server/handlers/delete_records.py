@@ -3,7 +3,8 @@
 The answer comes when every in-sync replica has done the same, or the request's time is over.
 
 Refused beyond the high watermark (OFFSET_OUT_OF_RANGE) and on topics that are only compacted
-(POLICY_VIOLATION, KIP-107's rule that deletion needs `cleanup.policy` delete).
+(POLICY_VIOLATION, KIP-107's rule that deletion needs `cleanup.policy` delete). So it is on mirrors, which
+begin where their source does.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ def _delete(
     try:
         partition = context.broker.replicas.leader(topic, wanted.partition_index)
         log = partition.log
+        if log.config.is_mirror:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{topic} is a mirror, its source's log start counts"
+            )
         if not log.config.deletes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, its records are not deleted")
         offset = log.high_watermark if wanted.offset == TO_HIGH_WATERMARK else wanted.offset

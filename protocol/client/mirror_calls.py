@@ -1,0 +1,265 @@
+"""What only isthmus brokers answer: appending to mirrors at given offsets, ending and cutting them; and where
+leader epochs ended (OffsetForLeaderEpoch), which any Kafka tells.
+
+Owns the requests and their answers per partition. What follows from an answer is the caller's to decide, so
+refusals of single partitions are results here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from protocol.client.failures import failure
+from protocol.client.retry import NO_RETRIES, RetryPolicy, retrying
+from protocol.client.spread import LeaderCalls, by_topic
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offset_for_leader_epoch_request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.private.alter_mirrors_request import (
+    AlterMirrorsPartition,
+    AlterMirrorsRequest,
+    AlterMirrorsTopic,
+)
+from protocol.private.mirror_append_request import (
+    MirrorAppendPartition,
+    MirrorAppendRequest,
+    MirrorAppendTopic,
+)
+from protocol.private.mirror_append_response import MirrorAppendPartitionResult
+from protocol.private.settle_mirrors_request import (
+    SettleMirrorsPartition,
+    SettleMirrorsRequest,
+    SettleMirrorsTopic,
+)
+from protocol.types import Buffer, TopicPartition
+
+MIRROR_SOURCE: Final = "isthmus.mirror.source"
+"""The topic setting that says whose mirror a topic is."""
+NO_EPOCH: Final = -1
+_TELL: Final = -1
+_NO_CUT: Final = -1
+
+
+class MirrorStand(NamedTuple):
+    """How the leader of a mirror partition stands. `last_epoch` is that of its last batch, -1 without any."""
+
+    start: int
+    end: int
+    high_watermark: int
+    leader_epoch: int
+    last_epoch: int
+    open_transactions: int
+
+
+class MirrorAnswer(NamedTuple):
+    """`stand` is None where the broker does not lead the partition."""
+
+    stand: MirrorStand | None
+    error: KafkaError | None
+
+
+class MirrorBatches(NamedTuple):
+    """Batches from `offset` on (None: only that the source begins at `source_start`)."""
+
+    offset: int
+    records: Buffer | None
+    source_start: int
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch not above the one asked for, and where it ended; both -1 where that is not known."""
+
+    epoch: int
+    end: int
+
+
+class Change(NamedTuple):
+    """Whose mirror a topic is to be (None: no mirror), and whose it is taken to be now."""
+
+    source: str | None
+    expected: str | None
+
+
+class MirrorCalls(LeaderCalls):
+    """Part of `ClusterClient`."""
+
+    async def mirror_append(
+        self,
+        node_id: int,
+        sources: Mapping[str, str],
+        batches: Mapping[TopicPartition, MirrorBatches],
+        *,
+        timeout_ms: int = 30_000,
+        lane: str = "mirror",
+    ) -> dict[TopicPartition, MirrorAnswer]:
+        """One request to one leader; `sources` by topic. Raises ClientError, NotSupportedError."""
+        request = MirrorAppendRequest(
+            timeout_ms=timeout_ms,
+            topics=[
+                MirrorAppendTopic(
+                    name=name,
+                    source=sources[name],
+                    partitions=[
+                        MirrorAppendPartition(
+                            index=tp.partition,
+                            expected_offset=each.offset,
+                            log_start_offset=each.source_start,
+                            records=each.records,
+                        )
+                        for tp, each in rows
+                    ],
+                )
+                for name, rows in by_topic(batches).items()
+            ],
+        )
+        answer = await self.send_to(node_id, request, lane=lane, timeout_s=self.timeout_s + timeout_ms / 1000)
+        return {
+            (tp := TopicPartition(topic.name, row.index)): _answer(tp, row)
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    async def mirror_stand(
+        self, tp: TopicPartition, source: str, *, retry: RetryPolicy = NO_RETRIES
+    ) -> MirrorStand:
+        """How a mirror stands. Raises KafkaError (INVALID_TOPIC_EXCEPTION: it is not a mirror of that)."""
+
+        async def attempt() -> MirrorStand:
+            leader = await self.leader(tp)
+            tell = {tp: MirrorBatches(_TELL, None, -1)}
+            answer = (await self.mirror_append(leader.node, {tp.topic: source}, tell, lane="mirror stand"))[
+                tp
+            ]
+            if answer.error is not None:
+                raise self.moved(tp, answer.error)
+            if answer.stand is None:
+                raise failure(ErrorCode.NOT_LEADER_OR_FOLLOWER, tp)
+            return answer.stand
+
+        return await retrying(attempt, retry)
+
+    async def settle_mirror(
+        self,
+        tp: TopicPartition,
+        source: str,
+        leader_epoch: int,
+        *,
+        cut_to: int = _NO_CUT,
+        retry: RetryPolicy | None = None,
+    ) -> tuple[int, int]:
+        """Ends what the source's producers left open, or cuts; (log end, transactions that were aborted)."""
+
+        async def attempt() -> tuple[int, int]:
+            leader = await self.leader(tp)
+            request = SettleMirrorsRequest(
+                timeout_ms=int(self.timeout_s * 1000),
+                topics=[
+                    SettleMirrorsTopic(
+                        name=tp.topic,
+                        source=source,
+                        partitions=[
+                            SettleMirrorsPartition(
+                                index=tp.partition, leader_epoch=leader_epoch, cut_to=cut_to
+                            )
+                        ],
+                    )
+                ],
+            )
+            answer = await self.send_to(leader.node, request, timeout_s=2 * self.timeout_s)
+            row = answer.topics[0].partitions[0]
+            if row.error_code:
+                raise self.moved(tp, failure(row.error_code, tp, row.error_message))
+            return row.log_end_offset, row.aborted_transactions
+
+        return await retrying(attempt, retry or self.retry)
+
+    async def alter_mirror(
+        self,
+        topic: str,
+        least_epochs: Mapping[int, int],
+        change: Change | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Raises leader epochs by partition, then changes whose mirror the topic is. Raises KafkaError."""
+        request = AlterMirrorsRequest(
+            topics=[
+                AlterMirrorsTopic(
+                    name=topic,
+                    changes_source=change is not None,
+                    expected_source=None if change is None else change.expected,
+                    source=None if change is None else change.source,
+                    partitions=[
+                        AlterMirrorsPartition(index=index, least_epoch=epoch)
+                        for index, epoch in least_epochs.items()
+                    ],
+                )
+            ]
+        )
+
+        async def attempt() -> None:
+            answer = await self.send_controller(request)
+            row = answer.topics[0]
+            errors: Sequence[KafkaError] = [
+                failure(each.error_code, f"{topic}-{each.index}", each.error_message)
+                for each in row.partitions
+                if each.error_code
+            ]
+            if row.error_code:
+                if row.error_code == ErrorCode.NOT_CONTROLLER:
+                    self.forget_controller()
+                raise failure(row.error_code, f"topic {topic}", row.error_message)
+            if errors:
+                raise errors[0]
+
+        await retrying(attempt, retry or self.retry)
+
+    async def epoch_ends(
+        self, wanted: Mapping[TopicPartition, int], *, retry: RetryPolicy | None = None
+    ) -> dict[TopicPartition, EpochEnd]:
+        """Where leader epochs ended in the leaders' logs (KIP-101, KIP-279)."""
+
+        async def at(
+            node: int, part: dict[TopicPartition, int]
+        ) -> dict[TopicPartition, EpochEnd | KafkaError]:
+            topics = [
+                OffsetForLeaderTopic(
+                    topic=name,
+                    partitions=[
+                        OffsetForLeaderPartition(
+                            partition=tp.partition, current_leader_epoch=NO_EPOCH, leader_epoch=epoch
+                        )
+                        for tp, epoch in rows
+                    ],
+                )
+                for name, rows in by_topic(part).items()
+            ]
+            answer = await self.send_to(node, OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+            return {
+                (tp := TopicPartition(topic.topic, row.partition)): failure(row.error_code, tp)
+                if row.error_code
+                else EpochEnd(row.leader_epoch, row.end_offset)
+                for topic in answer.topics
+                for row in topic.partitions
+            }
+
+        return await self.spread(wanted, at, retry or self.retry)
+
+
+def _answer(tp: TopicPartition, row: MirrorAppendPartitionResult) -> MirrorAnswer:
+    error = failure(row.error_code, tp, row.error_message) if row.error_code else None
+    if row.log_end_offset < 0:
+        return MirrorAnswer(None, error)
+    stand = MirrorStand(
+        row.log_start_offset,
+        row.log_end_offset,
+        row.high_watermark,
+        row.leader_epoch,
+        row.last_epoch,
+        row.open_transactions,
+    )
+    return MirrorAnswer(stand, error)

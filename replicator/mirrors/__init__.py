@@ -1,0 +1,1 @@
+"""Links that keep offsets: read-only mirrors on isthmus clusters, and switching roles (README.md)."""

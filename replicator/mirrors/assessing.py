@@ -1,0 +1,124 @@
+"""What a switch would cost, per partition: how far the mirror is, and how many records and seconds are at
+risk.
+
+Owns the numbers that `--dry-run` shows and that a failover reports. With the source at hand they are counted
+now; without it they are what the link knew last, and the time since then is at risk too. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient
+from protocol.client.mirror_calls import MIRROR_SOURCE, MirrorStand
+from protocol.errors import ProtocolError
+from protocol.types import TopicPartition
+from replicator.mirrors.lineage import MirrorSource
+from replicator.mirrors.standing import LastSeen, last_seen
+from replicator.mirrors.topics import mirror_text
+from replicator.settings import LinkSettings
+
+ASK_S = 5.0
+
+
+class SwitchRefused(ProtocolError):
+    """A change of roles that was not begun, or not finished: why, and what to do."""
+
+
+@dataclass(slots=True)
+class Risk:
+    """One partition. `source_end` -1: nothing is known. `seconds` None: the mirror was never level."""
+
+    topic: str
+    partition: int
+    mirror_end: int
+    source_end: int
+    records: int | None
+    seconds: float | None
+    open_transactions: int
+    counted: str
+    """`now`, or how long ago the source was heard last."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def find_mirrors(
+    target: ClusterClient, settings: LinkSettings, topics: tuple[str, ...] = ()
+) -> dict[str, MirrorSource]:
+    """This link's mirrors at the target, those of `topics` if any are named. Raises SwitchRefused."""
+    there = {name for name, topic in (await target.metadata(None)).topics.items() if not topic.error}
+    unknown = sorted(set(topics) - there)
+    if unknown:
+        raise SwitchRefused(f"there is no topic {', '.join(unknown)} in {settings.target.alias}")
+    taken = settings.topic_filter()
+    candidates = [name for name in (topics or sorted(there)) if topics or taken.refuses(name) is None]
+    found: dict[str, MirrorSource] = {}
+    for name, configs in (await target.describe_configs(candidates) if candidates else {}).items():
+        text = mirror_text(configs)
+        source = None if text is None else MirrorSource.read(text)
+        if source is not None and source.link == settings.name:
+            found[name] = source
+        elif topics:
+            is_it = f"is a mirror of {text}" if text else "is no mirror (it is writable)"
+            raise SwitchRefused(f"{name} in {settings.target.alias} {is_it}, not one of link {settings.name}")
+    if not found:
+        raise SwitchRefused(
+            f"link {settings.name} has no mirror in {settings.target.alias}: no {MIRROR_SOURCE} says so"
+        )
+    return found
+
+
+async def stands(
+    target: ClusterClient, mirrors: Mapping[str, MirrorSource]
+) -> dict[TopicPartition, MirrorStand]:
+    """How each partition of the mirrors stands. Raises ProtocolError."""
+    metadata = await target.metadata(list(mirrors))
+    tps = [TopicPartition(name, index) for name in mirrors for index in metadata.topics[name].partitions]
+    found = await asyncio.gather(
+        *(target.mirror_stand(tp, mirrors[tp.topic].text, retry=target.retry) for tp in tps)
+    )
+    return dict(zip(tps, found, strict=True))
+
+
+async def source_ends(source: ClusterClient, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """What readers may read at the source now; partitions that are not there are left out."""
+    async with asyncio.timeout(ASK_S * 3):
+        first = await source.list_offsets(dict.fromkeys(tps, EARLIEST), retry=NO_RETRIES)
+        last = await source.list_offsets(dict.fromkeys(tps, LATEST), retry=NO_RETRIES)
+    return {tp: max(last[tp].offset, first[tp].offset) for tp in tps}
+
+
+async def risks(
+    source: ClusterClient | None,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+) -> list[Risk]:
+    """`source` None: it cannot be asked."""
+    standing = await stands(target, mirrors)
+    known = await last_seen(target, settings.name, standing)
+    live: Mapping[TopicPartition, int] = {}
+    if source is not None:
+        live = await source_ends(source, list(standing))
+    now_ms = time.time_ns() // 1_000_000
+    return [_risk(tp, stand, live.get(tp), known.get(tp), now_ms) for tp, stand in sorted(standing.items())]
+
+
+def _risk(
+    tp: TopicPartition, stand: MirrorStand, live: int | None, seen: LastSeen | None, now_ms: int
+) -> Risk:
+    end = stand.high_watermark
+    level_ms = seen.level_ms if seen is not None else 0
+    since = round((now_ms - level_ms) / 1000, 3) if level_ms else None
+    if live is not None:
+        records = max(live - end, 0)
+        return Risk(*tp, end, live, records, since if records else 0.0, stand.open_transactions, "now")
+    if seen is None:
+        return Risk(*tp, end, -1, None, None, stand.open_transactions, "never")
+    ago = f"{(now_ms - seen.seen_ms) / 1000:.1f} s ago"
+    return Risk(*tp, end, seen.source_end, max(seen.source_end - end, 0), since, stand.open_transactions, ago)

@@ -1,0 +1,324 @@
+"""Copying batches into mirrors: fetch from the source's leaders, append at the target's, many at once.
+
+Owns the flow: one loop per source broker fetches for all partitions that it leads and that have room, one
+loop per target broker appends the head of each of its partitions' queues in one request. Batches pass as they
+are: nothing is decoded, nothing is put together anew. Order within a partition follows from one append at a
+time. What goes wrong with one partition sends that one back to be aligned (I10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from protocol.client import ClientError, ClusterClient, Fetched
+from protocol.client.mirror_calls import MirrorAnswer, MirrorBatches
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.types import TopicPartition
+from replicator.mirrors.aligning import Aligner
+from replicator.mirrors.partition import MirrorPartition, Piece, State
+from replicator.settings import Flow
+from transfer.kafka.positions import last_batch
+
+_log = logging.getLogger("isthmus.replicator")
+
+_ALIGN_AT_ONCE: Final = 16
+_TICK_S: Final = 0.2
+_SHORT_POLL_MS: Final = 100
+"""Of a fetch that leaves partitions out for the moment: they should not wait behind it for long."""
+_APPEND_BYTES: Final = 8 << 20
+_NOT_OURS: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_HOPELESS: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+_RETRY_HOPELESS_S: Final = 30.0
+
+
+class Copying:
+    """`partitions` by name; who adds or removes some calls `poke`. `on_ended(tp)`: it is no mirror any
+    more."""
+
+    def __init__(
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        flow: Flow,
+        *,
+        cuts: bool = False,
+        on_ended: Callable[[TopicPartition], None] = lambda tp: None,
+    ) -> None:
+        self.partitions: dict[TopicPartition, MirrorPartition] = {}
+        self._source = source
+        self._target = target
+        self._flow = flow
+        self._aligner = Aligner(source, target, cuts=cuts)
+        self._on_ended = on_ended
+        self._moved = asyncio.Event()
+        self._fetchers: dict[int, asyncio.Task[None]] = {}
+        self._appenders: dict[int, asyncio.Task[None]] = {}
+        self._aligning: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._queued = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def poke(self) -> None:
+        self._moved.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                self._align_some()
+                await self._start_loops()
+                self._raise_faults()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK_S):
+                        await self._moved.wait()
+                self._moved.clear()
+        finally:
+            tasks = [*self._fetchers.values(), *self._appenders.values(), *self._aligning.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _raise_faults(self) -> None:
+        for task in (*self._fetchers.values(), *self._appenders.values()):
+            if task.done() and not task.cancelled() and (fault := task.exception()) is not None:
+                raise fault
+
+    # -- aligning
+
+    def _align_some(self) -> None:
+        now = _now()
+        for tp, part in self.partitions.items():
+            if len(self._aligning) >= _ALIGN_AT_ONCE:
+                return
+            if part.state is State.ALIGNING and tp not in self._aligning and now >= part.not_before:
+                if part.fetching or part.appending:
+                    continue  # what is on its way would come after the answer
+                task = self._aligning[tp] = asyncio.create_task(self._align(part), name=f"align {tp}")
+                task.add_done_callback(partial(self._aligning_ended, tp))
+
+    def _aligning_ended(self, tp: TopicPartition, task: asyncio.Task[None]) -> None:
+        self._aligning.pop(tp, None)
+
+    async def _align(self, part: MirrorPartition) -> None:
+        try:
+            await self._aligner.align(part, _now_ms())
+        except KafkaError as error:
+            if error.code in _NOT_OURS:
+                self._on_ended(part.tp)
+            part.realign(_now(), str(error))
+        except ProtocolError as error:
+            part.realign(_now(), str(error))
+        except Exception as error:  # noqa: BLE001 - of this partition alone
+            _log.exception("%s: cannot be aligned", part.tp)
+            part.realign(_now(), repr(error))
+        if part.state is State.STOPPED:
+            _log.error("%s: %s", part.tp, part.problem)
+        self._moved.set()
+        self._room.set()
+
+    # -- loops
+
+    async def _start_loops(self) -> None:
+        for client, loops, work in (
+            (self._source, self._fetchers, self._fetch_loop),
+            (self._target, self._appenders, self._append_loop),
+        ):
+            for node in await self._leaders(client):
+                if node not in loops:
+                    loops[node] = asyncio.create_task(work(node), name=f"mirror {work.__name__} {node}")
+
+    async def _leaders(self, client: ClusterClient) -> set[int]:
+        nodes = set()
+        for tp, part in self.partitions.items():
+            if part.state is State.COPYING:
+                with contextlib.suppress(ProtocolError):
+                    nodes.add((await client.leader(tp)).node)
+        return nodes
+
+    # -- fetching
+
+    async def _fetch_loop(self, node: int) -> None:
+        while True:
+            wanted, left_out = await self._to_fetch(node)
+            if not wanted:
+                await _first(self._room, _TICK_S)
+                continue
+            for part in wanted.values():
+                part.fetching = True
+            try:
+                await self._fetch(node, wanted, _SHORT_POLL_MS if left_out else self._flow.fetch_max_wait_ms)
+            finally:
+                for part in wanted.values():
+                    part.fetching = False
+
+    async def _to_fetch(self, node: int) -> tuple[dict[TopicPartition, MirrorPartition], bool]:
+        wanted: dict[TopicPartition, MirrorPartition] = {}
+        left_out = False
+        for tp, part in list(self.partitions.items()):
+            if part.state is not State.COPYING:
+                left_out = True
+                continue
+            try:
+                leader = await self._source.leader(tp)
+            except ProtocolError as error:
+                part.realign(_now(), str(error))
+                continue
+            if leader.node != node:
+                continue
+            if leader.epoch != part.source_epoch:
+                part.realign(_now())  # another leader: does its log hold what the mirror has?
+            elif part.queued_bytes >= self._flow.partition_bytes_in_flight:
+                left_out = True
+            else:
+                wanted[tp] = part
+        return wanted, left_out
+
+    async def _fetch(self, node: int, wanted: dict[TopicPartition, MirrorPartition], wait_ms: int) -> None:
+        asked = {tp: part.position for tp, part in wanted.items()}
+        try:
+            found = await self._source.fetch_from(
+                node,
+                asked,
+                max_bytes=self._flow.fetch_max_bytes,
+                partition_max_bytes=self._flow.fetch_partition_max_bytes,
+                max_wait_ms=wait_ms,
+                lane="mirror",
+            )
+        except ProtocolError as error:
+            for tp, part in wanted.items():
+                if isinstance(error, ClientError):
+                    self._source.forget_leader(tp)
+                part.realign(_now(), str(error))
+            return
+        for tp, part in wanted.items():
+            result = found.get(tp)
+            if part.state is not State.COPYING or part.position != asked[tp] or result is None:
+                continue
+            if isinstance(result, KafkaError):
+                self._source.moved(tp, result)
+                part.realign(_now(), None if result.retriable else str(result))
+            else:
+                self._take(part, result)
+
+    def _take(self, part: MirrorPartition, found: Fetched) -> None:
+        moves = found.log_start_offset > part.source_start
+        part.heard(found.log_start_offset, found.high_watermark, _now_ms())
+        stop, next_offset, _ = last_batch(found.records)
+        if stop and next_offset > part.position:
+            part.put(Piece(part.position, found.records[:stop], next_offset, found.log_start_offset))
+        elif moves and not part.queue:
+            part.put(Piece(part.position, None, part.position, found.log_start_offset))
+        else:
+            return
+        self._queued.set()
+
+    # -- appending
+
+    async def _append_loop(self, node: int) -> None:
+        while True:
+            batch = await self._to_append(node)
+            if not batch:
+                await _first(self._queued, _TICK_S)
+                continue
+            parts = [part for part, _ in batch]
+            for part in parts:
+                part.appending = True
+            try:
+                await self._append(node, batch)
+            finally:
+                for part in parts:
+                    part.appending = False
+                self._room.set()
+
+    async def _to_append(self, node: int) -> list[tuple[MirrorPartition, Piece]]:
+        batch: list[tuple[MirrorPartition, Piece]] = []
+        size = 0
+        for part in list(self.partitions.values()):
+            if not part.queue or part.appending or part.state is not State.COPYING:
+                continue
+            try:
+                leader = await self._target.leader(part.tp)
+            except ProtocolError as error:
+                part.realign(_now(), str(error))
+                continue
+            if leader.node != node or not part.queue:
+                continue
+            piece = part.queue[0]
+            batch.append((part, piece))
+            size += 0 if piece.records is None else len(piece.records)
+            if size >= _APPEND_BYTES:
+                break
+        return batch
+
+    async def _append(self, node: int, batch: list[tuple[MirrorPartition, Piece]]) -> None:
+        sources = {part.tp.topic: part.source_text for part, _ in batch}
+        pieces = {
+            part.tp: MirrorBatches(piece.offset, piece.records, piece.source_start) for part, piece in batch
+        }
+        try:
+            answers = await self._target.mirror_append(node, sources, pieces)
+        except ProtocolError as error:
+            for part, _ in batch:
+                if isinstance(error, ClientError):
+                    self._target.forget_leader(part.tp)
+                part.realign(_now(), str(error))
+            return
+        for part, piece in batch:
+            answer = answers.get(part.tp)
+            if answer is None or answer.error is not None:
+                self._refused(part, answer)
+            else:
+                part.done(piece)
+                if part.level:
+                    part.level_ms = _now_ms()
+
+    def _refused(self, part: MirrorPartition, answer: MirrorAnswer | None) -> None:
+        """For where it stood, or for another leader: settled by asking. Others are said aloud."""
+        error = None if answer is None else answer.error
+        if error is None:
+            part.realign(_now(), "the target left it out of its answer")
+            return
+        self._target.moved(part.tp, error)
+        if error.code in _NOT_OURS:
+            self._on_ended(part.tp)
+        if error.code in _HOPELESS:
+            _log.error("%s: the target refuses the batch at %d: %s", part.tp, part.end, error)
+            part.realign(_now(), str(error))
+            part.not_before = _now() + _RETRY_HOPELESS_S
+        elif error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            part.realign(_now())  # an answer was lost, or another link of the same name copies as well
+        else:
+            part.realign(_now(), str(error))
+
+
+async def _first(event: asyncio.Event, timeout_s: float) -> None:
+    """Until it is set, or for so long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    event.clear()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def level(parts: Iterable[MirrorPartition]) -> bool:
+    """Whether all have what their source had when it was last heard."""
+    return all(part.level for part in parts)

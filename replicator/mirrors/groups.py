@@ -1,0 +1,107 @@
+"""Committed offsets of groups, copied as they are: offset, leader epoch and metadata.
+
+Owns the rules. Offsets mean the same on both sides, so nothing is translated; what the mirror does not hold
+yet is clamped to its end (I4). A group with members at the target is left alone, and so is a position that
+somebody moved ahead there; it is taken back only where nobody but this link has written it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from protocol.client import ClusterClient, Committed
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.types import TopicPartition
+from replicator.filters import NameFilter
+from replicator.mirrors.standing import RECORD_GROUPS
+
+_IDLE: Final = frozenset({"Empty", "Dead", ""})
+_AT_A_TIME: Final = 8
+
+Ends = Callable[[], Mapping[TopicPartition, int]]
+"""Ends of the mirrors, by partition: what consumers may read there."""
+
+
+class GroupCopy:
+    """`reasons`: why a group is not, or not wholly, as at the source; None: it is."""
+
+    def __init__(self, source: ClusterClient, target: ClusterClient, groups: NameFilter, ends: Ends) -> None:
+        self._source = source
+        self._target = target
+        self._groups = groups
+        self._ends = ends
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self.reasons: dict[str, str | None] = {}
+
+    async def once(self) -> None:
+        """All groups. Raises ProtocolError if the source cannot be asked."""
+        names = [
+            group.group_id
+            for group in await self._source.list_groups()
+            if group.protocol_type in ("consumer", "")
+            and self._groups.accepts(group.group_id)
+            and not group.group_id.startswith(RECORD_GROUPS)
+        ]
+        slots = asyncio.Semaphore(_AT_A_TIME)
+
+        async def one(name: str) -> None:
+            async with slots:
+                try:
+                    found = await self._copy(name)
+                except KafkaError as error:
+                    active = error.code is ErrorCode.UNKNOWN_MEMBER_ID
+                    self.reasons[name] = "the group is active at the target" if active else str(error)
+                except ProtocolError as error:
+                    self.reasons[name] = str(error)
+                else:
+                    if not isinstance(found, bool):
+                        self.reasons[name] = found
+
+        await asyncio.gather(*map(one, names))
+        for gone in self.reasons.keys() - set(names):
+            del self.reasons[gone]
+
+    async def _copy(self, group: str) -> str | bool | None:
+        """The reason; False for a group that has nothing to do with the mirrors."""
+        ends = self._ends()
+        here = {tp: at for tp, at in (await self._source.committed(group)).items() if tp in ends}
+        if not here:
+            return False
+        there = await self._target.committed(group, list(here))
+        commits, notes = decide(here, there, ends, self._written.get(group, {}))
+        if commits:
+            state = (await self._target.describe_groups([group]))[group].state
+            if state not in _IDLE:
+                return f"the group is active at the target ({state})"
+            await self._target.commit(group, commits)
+            self._written.setdefault(group, {}).update({tp: at.offset for tp, at in commits.items()})
+        return "; ".join(notes) or None
+
+
+def decide(
+    here: Mapping[TopicPartition, Committed],
+    there: Mapping[TopicPartition, Committed],
+    ends: Mapping[TopicPartition, int],
+    written: Mapping[TopicPartition, int],
+) -> tuple[dict[TopicPartition, Committed], list[str]]:
+    """What to commit at the target, and what is to be said of the rest."""
+    commits: dict[TopicPartition, Committed] = {}
+    held = ahead = 0
+    for tp, at in here.items():
+        wanted = at
+        if at.offset > ends[tp]:
+            held += 1
+            wanted = Committed(ends[tp], -1, at.metadata)
+        known = there.get(tp)
+        if known is not None and known.offset > wanted.offset and written.get(tp) != known.offset:
+            ahead += 1
+        elif known is None or (known.offset, known.metadata) != (wanted.offset, wanted.metadata):
+            commits[tp] = wanted
+    notes = []
+    if held:
+        notes.append(f"{held} partition(s) wait for records that are not mirrored yet")
+    if ahead:
+        notes.append(f"{ahead} partition(s) are further at the target and are not taken back")
+    return commits, notes

@@ -1,0 +1,84 @@
+"""Truncate and restore: an old primary that has come back takes its role again, and the other its own.
+
+Owns the sequence: reverse, let the link back copy what was written meanwhile, promote the old primary with
+the other side fenced, and make that side the mirror that it was. Interrupted, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol.client import ClusterClient
+from protocol.client.mirror_calls import Change
+from protocol.types import TopicPartition
+from replicator.mirrors.aligning import raised
+from replicator.mirrors.assessing import find_mirrors
+from replicator.mirrors.lineage import HEADROOM, MirrorSource
+from replicator.mirrors.reversing import Parting, reverse, reversible
+from replicator.mirrors.switching import Say, Switched, heard, promote
+from replicator.settings import LinkSettings
+
+
+@dataclass(slots=True)
+class Restored:
+    partings: list[Parting]
+    switched: Switched
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cut": [parting.to_json() for parting in self.partings],
+            "restored": self.switched.to_json(),
+        }
+
+
+async def truncate_and_restore(
+    old: ClusterClient,
+    new: ClusterClient,
+    settings: LinkSettings,
+    back: LinkSettings,
+    topics: tuple[str, ...],
+    folder: Path,
+    say: Say,
+    *,
+    timeout_s: float,
+    abort_open: bool = False,
+) -> Restored:
+    """`settings` are those of the link from old to new, `back` of its counterpart. Raises ProtocolError."""
+    names = await reversible(old, new, settings, back.name, topics)
+    cut = await reverse(old, new, names, back.name, folder, say)
+    mirrors = await find_mirrors(old, back, tuple(names))
+    switched = await promote(
+        new, old, back, mirrors, say, timeout_s=timeout_s, fence=True, abort_open=abort_open
+    )
+    await mirror_again(old, new, settings, names, say)
+    return Restored(cut, switched)
+
+
+async def mirror_again(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    names: dict[str, str | None],
+    say: Say,
+) -> None:
+    """The fenced side is the link's mirror again: it is a part of the other's log, so nothing is cut."""
+    here, there = (await source.metadata(list(names))).topics, (await target.metadata(list(names))).topics
+    texts = {}
+    for name in names:
+        fence = MirrorSource.of(f"fenced for {_back(settings)}", source.cluster_id, here[name].topic_id)
+        text = MirrorSource.of(settings.name, source.cluster_id, here[name].topic_id).text
+        await target.alter_mirror(name, {}, Change(text, fence.text))
+        texts[name] = text
+    await heard(target, texts)
+    for name in names:
+        for index in there[name].partitions:
+            tp = TopicPartition(name, index)
+            source.forget_leader(tp)
+            await raised(target, tp, texts[name], (await source.leader(tp)).epoch + HEADROOM)
+    say(f"mirrors of {settings.name} again: {', '.join(sorted(names))}")
+
+
+def _back(settings: LinkSettings) -> str:
+    return f"{settings.target.alias}->{settings.source.alias}"

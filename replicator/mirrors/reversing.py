@@ -1,0 +1,213 @@
+"""Turning an old source into the mirror of what took over from it.
+
+Owns the order: the old side refuses writers; where the two logs parted is found by epochs, and checked on the
+batch before it; what only the old side has is saved to files, and only then cut off. The link back copies the
+rest. Nothing is cut that is not on disk elsewhere (I9).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
+from protocol.client.mirror_calls import Change
+from protocol.errors import ProtocolError
+from protocol.records import iter_headers
+from protocol.types import TopicPartition
+from replicator.mirrors.aligning import epoch_end, raised
+from replicator.mirrors.assessing import SwitchRefused
+from replicator.mirrors.lineage import FENCED, HEADROOM, MirrorSource
+from replicator.mirrors.parting import common_end
+from replicator.mirrors.switching import Say, heard
+from replicator.mirrors.topics import mirror_text
+from replicator.settings import LinkSettings
+from transfer.kafka.positions import last_batch
+
+_FETCH_BYTES: Final = 4 << 20
+_EMPTY_ANSWERS: Final = 50
+
+
+@dataclass(slots=True)
+class Parting:
+    """Where the old source and what took over from it parted, in one partition."""
+
+    topic: str
+    partition: int
+    common_end: int
+    old_end: int
+    new_end: int
+    records: int
+    """Only at the old side: what is cut off."""
+    seconds: float | None
+    """Between the first and the last of them by their own times; None without any."""
+    saved_to: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def reversible(
+    old: ClusterClient, new: ClusterClient, settings: LinkSettings, back: str, topics: tuple[str, ...] = ()
+) -> dict[str, str | None]:
+    """Topics that may be turned round, with what the old side says of each now. `settings` are those of the
+    link from old to new, `back` is the name of the one from new to old. Raises SwitchRefused.
+    """
+    here = {name for name, each in (await old.metadata(None)).topics.items() if not each.error}
+    there = {name: each for name, each in (await new.metadata(None)).topics.items() if not each.error}
+    taken = settings.topic_filter()
+    names = topics or tuple(sorted(name for name in here & there.keys() if taken.refuses(name) is None))
+    missing = sorted(set(names) - (here & there.keys()))
+    if missing or not names:
+        raise SwitchRefused(f"not on both sides: {', '.join(missing) or 'any topic of the link'}")
+    configs_new = await new.describe_configs(list(names))
+    configs_old = await old.describe_configs(list(names))
+    found: dict[str, str | None] = {}
+    for name in names:
+        text = mirror_text(configs_new[name])
+        if text is not None:
+            raise SwitchRefused(
+                f"{name} in {settings.target.alias} is a mirror of {text}: promote it, or fail over, first"
+            )
+        mine = mirror_text(configs_old[name])
+        known = None if mine is None else MirrorSource.read(mine)
+        wanted = MirrorSource.of(back, new.cluster_id, there[name].topic_id)
+        fenced = known is not None and known.link.startswith(FENCED) and known[1:] == wanted[1:]
+        if mine is not None and known != wanted and not fenced:
+            raise SwitchRefused(f"{name} in {settings.source.alias} is a mirror of {mine}")
+        found[name] = mine
+    return found
+
+
+async def partings(old: ClusterClient, new: ClusterClient, names: Mapping[str, Any]) -> list[Parting]:
+    """Where both sides parted; changes nothing. Raises SwitchRefused, ProtocolError."""
+    topics = (await old.metadata(list(names))).topics
+    return [
+        await _parting(old, new, TopicPartition(name, index))
+        for name in names
+        for index in sorted(topics[name].partitions)
+    ]
+
+
+async def _parting(old: ClusterClient, new: ClusterClient, tp: TopicPartition) -> Parting:
+    first, last = (await old.list_offsets({tp: EARLIEST}))[tp], (await old.list_offsets({tp: LATEST}))[tp]
+    new_end = (await new.list_offsets({tp: LATEST}))[tp].offset
+    epoch = -1
+    if last.offset > first.offset:
+        epoch = await _last_epoch(old, tp, last.offset)
+    common = await common_end(epoch, last.offset, partial(epoch_end, new, tp), partial(epoch_end, old, tp))
+    if common is None:
+        raise SwitchRefused(
+            f"{tp}: the new side knows nothing of leader epoch {epoch}, in which the old one ends: they are"
+            " not copies of each other. Delete the old topic to mirror it anew"
+        )
+    await _check_same(old, new, tp, common, first.offset)
+    records, seconds = 0, None
+    if common < last.offset:
+        records = last.offset - common
+        seconds = await _seconds(old, tp, common, last.offset)
+    return Parting(*tp, common, last.offset, new_end, records, seconds)
+
+
+async def _last_epoch(client: ClusterClient, tp: TopicPartition, end: int) -> int:
+    return last_batch((await batches(client, tp, end - 1))[0])[2]
+
+
+async def _check_same(
+    old: ClusterClient, new: ClusterClient, tp: TopicPartition, common: int, old_start: int
+) -> None:
+    """The last batch before the parting is the same on both sides, as far as both still have it."""
+    start = max(old_start, (await new.list_offsets({tp: EARLIEST}))[tp].offset)
+    if common <= start:
+        return
+    heads = []
+    for client in (old, new):
+        records, stop = await batches(client, tp, common - 1)
+        _, header = next(iter_headers(records[:stop]))
+        heads.append((header.base_offset, header.last_offset, header.producer_id, header.max_timestamp))
+    if heads[0] != heads[1]:
+        raise SwitchRefused(
+            f"{tp}: by leader epochs both sides are the same up to offset {common}, but the batches before it"
+            f" differ ({heads[0]}, {heads[1]}): nothing was changed. Compare both (isthmus audit)"
+        )
+
+
+async def _seconds(client: ClusterClient, tp: TopicPartition, start: int, end: int) -> float:
+    first, _ = await batches(client, tp, start)
+    last, stop = await batches(client, tp, end - 1)
+    _, head = next(iter_headers(first))
+    *_, (_, tail) = iter_headers(last[:stop])
+    return max(tail.max_timestamp - head.base_timestamp, 0) / 1000
+
+
+async def reverse(
+    old: ClusterClient,
+    new: ClusterClient,
+    names: Mapping[str, str | None],
+    back: str,
+    folder: Path,
+    say: Say,
+) -> list[Parting]:
+    """The old side's topics are mirrors of the new side's, cut to where both parted. Raises ProtocolError."""
+    there = (await new.metadata(list(names))).topics
+    texts = {name: MirrorSource.of(back, new.cluster_id, there[name].topic_id).text for name in names}
+    try:
+        for name, mine in names.items():
+            await old.alter_mirror(name, {}, Change(texts[name], mine))
+    except NotSupportedError as error:
+        text = "the old source is no cluster of isthmus, so it cannot be a mirror"
+        raise SwitchRefused(f"{text}: {error}") from None
+    await heard(old, texts)
+    done = []
+    for parting in await partings(old, new, names):  # once more: nobody writes any more
+        tp = TopicPartition(parting.topic, parting.partition)
+        if parting.records:
+            parting.saved_to = str(await save(old, tp, parting, folder))
+            say(f"{tp}: {parting.records} records of the old side are saved to {parting.saved_to}")
+        epoch = (await new.leader(tp)).epoch
+        stand = await raised(old, tp, texts[tp.topic], epoch + HEADROOM)
+        if stand.end > parting.common_end:
+            await old.settle_mirror(tp, texts[tp.topic], stand.leader_epoch, cut_to=parting.common_end)
+        done.append(parting)
+    say(f"mirrors of {back}: {', '.join(sorted(names))}")
+    return done
+
+
+async def save(client: ClusterClient, tp: TopicPartition, parting: Parting, folder: Path) -> Path:
+    """The batches from the parting on as a segment file, for Kafka's dump-log tool too, and what it holds."""
+    place = folder / f"{tp.topic}-{tp.partition}"
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"{parting.common_end:020d}.log"
+    position = parting.common_end
+    with path.open("wb") as file:
+        while position < parting.old_end:
+            records, stop = await batches(client, tp, position)
+            file.write(records[:stop])
+            position = last_batch(records)[1]
+        file.flush()
+        os.fsync(file.fileno())
+    about = {
+        "cluster": client.cluster_id,
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "from_offset": parting.common_end,
+        "to_offset": position,
+        "bytes": path.stat().st_size,
+    }
+    path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
+    return path
+
+
+async def batches(client: ClusterClient, tp: TopicPartition, offset: int) -> tuple[memoryview, int]:
+    """Batches from the one that holds `offset`, and where the last whole one ends. Raises ProtocolError."""
+    for _ in range(_EMPTY_ANSWERS):
+        fetched = await client.fetch(tp, offset, max_bytes=_FETCH_BYTES, max_wait_ms=200)
+        stop, _, _ = last_batch(fetched.records)
+        if stop:
+            return fetched.records, stop
+    raise ProtocolError(f"{tp}: there is no batch at offset {offset}, although the log goes on behind it")

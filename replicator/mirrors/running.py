@@ -1,0 +1,230 @@
+"""A link with identical offsets as a running thing: finding topics, copying, groups, and what is known of the
+source. Ends with the exit codes of every link: 0 all is copied so far, 1 it could not go on, 3 gaps or
+stopped partitions.
+
+Owns the periodic jobs. What goes wrong with one job is said once and tried again; copying goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final, cast
+
+from prometheus_client import CollectorRegistry
+
+from protocol.client import ClusterClient, WrongClusterError
+from protocol.errors import ProtocolError
+from protocol.types import TopicPartition
+from replicator.filters import NameFilter
+from replicator.metrics import LinkMetrics, PartitionMetrics
+from replicator.mirrors.copying import Copying
+from replicator.mirrors.groups import GroupCopy
+from replicator.mirrors.partition import MirrorPartition, State
+from replicator.mirrors.standing import Witness
+from replicator.mirrors.topics import Mirrored, MirrorTopics
+from replicator.reach import Reach
+from replicator.settings import LinkSettings
+from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus
+
+_log = logging.getLogger("isthmus.replicator")
+
+_WITNESS_S: Final = 1.0
+_OBSERVE_S: Final = 1.0
+_DRAIN_TICK_S: Final = 0.05
+
+
+async def run_mirrors(
+    settings: LinkSettings, stop: asyncio.Event, registry: CollectorRegistry, status: LinkStatus | None = None
+) -> int:
+    """Runs the link until `stop` is set; the exit code says how it ended."""
+    status = status or LinkStatus(settings.name)
+    metrics = LinkMetrics(settings.name, registry)
+    reach = status.reach = Reach(settings, metrics)
+    async with AsyncExitStack() as stack:
+        clients = await reach.connect(stop, stack)
+        if clients is None:
+            why = "; ".join(reach.problems.values()) or "stopped before both clusters had answered"
+            _log.error("%s ended and has copied nothing: %s", status.name, why)
+            return EXIT_FAILED
+        status.connected.set()
+        mirrors = Mirrors(settings, *clients, metrics, reach)
+        status.link = cast(Any, mirrors)
+        return await mirrors.run(stop)
+
+
+class Mirrors:
+    """The running parts of one link."""
+
+    def __init__(
+        self,
+        settings: LinkSettings,
+        source: ClusterClient,
+        target: ClusterClient,
+        metrics: LinkMetrics,
+        reach: Reach | None = None,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._metrics = metrics
+        self._reach = reach
+        self.copying = Copying(
+            source, target, settings.flow, cuts=settings.on_truncation == "cut", on_ended=self._ended
+        )
+        self._topics = MirrorTopics(settings, source, target)
+        self._groups = GroupCopy(
+            source, target, NameFilter(settings.groups, settings.groups_exclude), self._ends
+        )
+        self._witness = Witness(target, settings.name)
+        self.found = Mirrored()
+        self._poke = asyncio.Event()
+        self._problems: dict[str, str] = {}
+        self._counted: dict[TopicPartition, tuple[PartitionMetrics, int, int]] = {}
+        self._state = "starting"
+
+    @property
+    def partitions(self) -> dict[TopicPartition, MirrorPartition]:
+        return self.copying.partitions
+
+    async def run(self, stop: asyncio.Event) -> int:
+        """Until `stop`, or until something breaks that waiting does not cure."""
+        settings = self._settings
+        self._state = "running"
+        jobs = [
+            asyncio.create_task(self._every("topics", settings.refresh_topics_interval_s, self._look)),
+            asyncio.create_task(self._every("standing", _WITNESS_S, self._tell)),
+            asyncio.create_task(self._every("metrics", _OBSERVE_S, self._observe)),
+            asyncio.create_task(self.copying.run()),
+        ]
+        if settings.sync_group_offsets:
+            every = settings.sync_group_offsets_interval_s
+            jobs.append(asyncio.create_task(self._every("groups", every, self._groups.once)))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({stopping, *jobs}, return_when=asyncio.FIRST_COMPLETED)
+            broken = next((job.exception() for job in jobs if job.done() and not job.cancelled()), None)
+            if broken is None:
+                await self._drain(settings.drain_s)
+        finally:
+            self._state = "stopping"
+            for task in (stopping, *jobs):
+                task.cancel()
+            await asyncio.gather(stopping, *jobs, return_exceptions=True)
+        if broken is not None:
+            _log.error("%s cannot go on: %r", settings.name, broken, exc_info=broken)
+            return EXIT_FAILED
+        await self._last()
+        return EXIT_DIFFERENCES if self.differences else EXIT_OK
+
+    @property
+    def differences(self) -> list[str]:
+        """What is not as at the source, and will not be by itself."""
+        gaps = [
+            f"{tp}: offsets {gap[0]} to {gap[1]}: {gap[2]}"
+            for tp, part in self.partitions.items()
+            for gap in part.gaps
+        ]
+        stopped = [
+            f"{tp}: {part.problem}" for tp, part in self.partitions.items() if part.state is State.STOPPED
+        ]
+        return [*gaps, *stopped, *(f"{topic}: {text}" for topic, text in self.found.problems.items())]
+
+    # -- jobs
+
+    async def _every(self, what: str, seconds: float, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await job()
+                if self._problems.pop(what, None) is not None:
+                    _log.info("%s: %s works again", self._settings.name, what)
+            except WrongClusterError:
+                raise
+            except ProtocolError as error:
+                if what not in self._problems:
+                    _log.warning("%s: %s: %s", self._settings.name, what, error)
+                self._problems[what] = str(error)
+                self._metrics.errors.labels(self._settings.name, what).inc()
+            await asyncio.sleep(seconds)
+
+    async def _look(self) -> None:
+        """Topics come and grow; those that are no mirrors any more leave."""
+        found = await self._topics.look(make=self._settings.refresh_topics or not self.partitions)
+        for name, text in (found.problems | found.ended).items():
+            if name not in self.found.problems and name not in self.found.ended:
+                _log.warning("%s: %s is not mirrored: %s", self._settings.name, name, text)
+        self.found = found
+        for tp in self.partitions.keys() - found.partitions.keys():
+            if tp.topic in found.ended or tp.topic in found.problems:
+                del self.partitions[tp]
+        for tp, text in found.partitions.items():
+            if tp not in self.partitions:
+                self.partitions[tp] = MirrorPartition(tp, text)
+        self.copying.poke()
+        if self._reach is not None:
+            await self._reach.look(self._source, self._target)
+
+    def _ended(self, tp: TopicPartition) -> None:
+        self._poke.set()
+
+    async def _tell(self) -> None:
+        await self._witness.write(self.partitions.values(), time.time_ns() // 1_000_000)
+
+    async def _observe(self) -> None:
+        name = self._settings.name
+        states = dict.fromkeys(State, 0)
+        for tp, part in self.partitions.items():
+            states[part.state] += 1
+            series, records, size = self._counted.get(tp) or (PartitionMetrics(self._metrics, tp), 0, 0)
+            series.records.inc(part.records - records)
+            series.bytes.inc(part.bytes - size)
+            series.lag.set(part.lag)
+            series.gap_offsets.set(sum(end - start for start, end, _ in part.gaps))
+            self._counted[tp] = (series, part.records, part.bytes)
+        for state, count in states.items():
+            self._metrics.partitions.labels(name, state).set(count)
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {tp: part.end for tp, part in self.partitions.items() if part.state is State.COPYING}
+
+    # -- the end
+
+    async def _drain(self, seconds: float) -> None:
+        """What is fetched already goes to the target."""
+        end = asyncio.get_running_loop().time() + seconds
+        while any(part.queue for part in self.partitions.values()):
+            if asyncio.get_running_loop().time() > end:
+                _log.warning("what was on its way was given up; the next start goes on where the mirror ends")
+                return
+            await asyncio.sleep(_DRAIN_TICK_S)
+
+    async def _last(self) -> None:
+        jobs = [self._tell, self._observe]
+        if self._settings.sync_group_offsets:
+            jobs.append(self._groups.once)
+        for job in jobs:
+            try:
+                async with asyncio.timeout(5):
+                    await job()
+            except (ProtocolError, TimeoutError) as error:
+                _log.warning("%s: at the end: %s", self._settings.name, error or "no time left")
+
+    def to_json(self) -> dict[str, Any]:
+        """The link's status."""
+        reach = {} if self._reach is None else self._reach.problems
+        return {
+            "link": self._settings.name,
+            "offsets": "identical",
+            "state": self._state,
+            "source_cluster": self._source.cluster_id,
+            "target_cluster": self._target.cluster_id,
+            "problems": {**reach, **self._problems, **self.found.problems},
+            "topics": sorted({tp.topic for tp in self.partitions}),
+            "topics_not_copied": dict(self.found.ended),
+            "partitions": {str(tp): part.to_json() for tp, part in sorted(self.partitions.items())},
+            "groups": dict(self._groups.reasons),
+            "differences": self.differences,
+        }

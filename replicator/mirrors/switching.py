@@ -1,0 +1,316 @@
+"""Making mirrors writable: promote, when all of the source is here, and failover, now.
+
+Owns the order of steps. Promote makes the source refuse writers first where the source can do that (isthmus),
+else it looks twice whether they have stopped; it copies what is left, groups as well, and refuses where that
+does not come to an end. Then, for both: a new era of leader epochs, an end to the source's transactions and
+producers, and the topic is a mirror no more. Each step may be repeated: what was interrupted is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from protocol.client import ClusterClient, NotSupportedError
+from protocol.client.mirror_calls import Change
+from protocol.client.retry import RetryPolicy, retrying
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.types import TopicPartition
+from replicator.filters import NameFilter
+from replicator.mirrors.aligning import raised
+from replicator.mirrors.assessing import Risk, SwitchRefused, risks, source_ends, stands
+from replicator.mirrors.copying import Copying
+from replicator.mirrors.groups import GroupCopy
+from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
+from replicator.mirrors.partition import MirrorPartition, State
+from replicator.settings import LinkSettings
+
+_log = logging.getLogger("isthmus.replicator")
+
+Say = Callable[[str], None]
+_HEARD: Final = RetryPolicy(total_s=30)
+_QUIET_S: Final = 2.0
+"""So long nobody may write to a source that cannot be fenced."""
+_TICK_S: Final = 0.1
+
+
+@dataclass(slots=True)
+class Switched:
+    """What was done. `risks` are as they were when the topics became writable."""
+
+    topics: list[str]
+    risks: list[Risk]
+    aborted_transactions: int = 0
+    fenced: bool = False
+    groups: dict[str, str | None] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topics": self.topics,
+            "records_lost": sum(risk.records or 0 for risk in self.risks),
+            "lost_is_known": all(risk.records is not None for risk in self.risks),
+            "aborted_transactions": self.aborted_transactions,
+            "source_fenced": self.fenced,
+            "groups": self.groups,
+            "partitions": [risk.to_json() for risk in self.risks],
+        }
+
+
+async def failover(
+    source: ClusterClient | None,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+    say: Say,
+) -> Switched:
+    """Now, with what is here. Raises ProtocolError."""
+    lost = await risks(source, target, settings, mirrors)
+    aborted = await open_for_writing(target, mirrors, say)
+    return Switched(sorted(mirrors), lost, aborted)
+
+
+async def promote(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+    say: Say,
+    *,
+    timeout_s: float,
+    fence: bool = True,
+    abort_open: bool = False,
+) -> Switched:
+    """With everything that the source has, or not at all. Raises SwitchRefused, ProtocolError.
+
+    Transactions that are open may end yet, in time; `abort_open`: they are aborted here, and whoever commits
+    one at the source after that was told wrong.
+    """
+    await _same_lineage(source, mirrors)
+    fenced: dict[str, str] = {}
+    try:
+        if fence:
+            fenced = await _fence(source, target, settings, mirrors)
+            say(
+                "the source refuses writers"
+                if fenced
+                else "the source is no cluster of isthmus: writers are not fenced, they have to be stopped"
+            )
+        await _drain(source, target, settings, mirrors, say, timeout_s=timeout_s, still=not fenced)
+        if not abort_open:
+            await _transactions_end(source, target, settings, mirrors, say, timeout_s=timeout_s)
+        groups = await _copy_groups(source, target, settings, mirrors)
+        lost = await risks(source, target, settings, mirrors)
+        if any(risk.records for risk in lost):
+            raise SwitchRefused("the source was written to while groups were copied: stop its writers first")
+    except BaseException:
+        await _unfence(source, fenced)
+        raise
+    aborted = await open_for_writing(target, mirrors, say)
+    return Switched(sorted(mirrors), lost, aborted, bool(fenced), groups)
+
+
+# -- before
+
+
+async def _same_lineage(source: ClusterClient, mirrors: Mapping[str, MirrorSource]) -> None:
+    known = (await source.metadata(list(mirrors))).topics
+    for name, mirror in mirrors.items():
+        topic = known.get(name)
+        if topic is None or topic.error:
+            raise SwitchRefused(f"{name} is not at the source: isthmus mirrors failover keeps what is here")
+        if MirrorSource.of(mirror.link, source.cluster_id, topic.topic_id) != mirror:
+            raise SwitchRefused(
+                f"{name} at the source is another topic than the one that was mirrored ({mirror.text}):"
+                " isthmus mirrors failover keeps what is here"
+            )
+
+
+async def _fence(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+) -> dict[str, str]:
+    """The source's topics refuse writers from now on; what they say of it, by topic. Empty: it cannot."""
+    there = (await target.metadata(list(mirrors))).topics
+    fenced: dict[str, str] = {}
+    try:
+        for name in mirrors:
+            mark = MirrorSource.of(f"{FENCED} for {settings.name}", target.cluster_id, there[name].topic_id)
+            await source.alter_mirror(name, {}, Change(mark.text, None))
+            fenced[name] = mark.text
+        await heard(source, fenced)
+    except NotSupportedError:
+        return {}
+    except BaseException:
+        await _unfence(source, fenced)
+        raise
+    return fenced
+
+
+async def _unfence(source: ClusterClient, fenced: Mapping[str, str]) -> None:
+    for name, text in fenced.items():
+        try:
+            await source.alter_mirror(name, {}, Change(None, text))
+        except ProtocolError as error:
+            _log.error("%s at the source still refuses writers: %s", name, error)
+
+
+async def heard(client: ClusterClient, texts: Mapping[str, str]) -> None:
+    """Until the leaders of all partitions know whose mirror their topic is: before, they take writes."""
+    topics = (await client.metadata(list(texts))).topics
+    await asyncio.gather(
+        *(
+            _heard(client, TopicPartition(name, index), text)
+            for name, text in texts.items()
+            for index in topics[name].partitions
+        )
+    )
+
+
+async def _heard(client: ClusterClient, tp: TopicPartition, text: str) -> None:
+    async def ask() -> None:
+        await client.mirror_stand(tp, text)
+
+    await retrying(ask, _HEARD, curable=lambda error: not isinstance(error, NotSupportedError))
+
+
+async def _drain(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+    say: Say,
+    *,
+    timeout_s: float,
+    still: bool,
+) -> None:
+    """Copies what is left: a link that runs as well does no harm, since each batch has one place."""
+    tps = list(await stands(target, mirrors))
+    copying = Copying(source, target, settings.flow)
+    copying.partitions = {tp: MirrorPartition(tp, mirrors[tp.topic].text) for tp in tps}
+    task = asyncio.create_task(copying.run())
+    try:
+        async with asyncio.timeout(timeout_s):
+            before: dict[TopicPartition, int] = {}
+            while True:
+                ends = await source_ends(source, tps)
+                left = await _left(copying, ends, say)
+                if not left and (not still or ends == before):
+                    return
+                if not left:
+                    before = ends
+                    say(f"all is here; looking whether writers have stopped, for {_QUIET_S:g} s")
+                    await asyncio.sleep(_QUIET_S)
+                if task.done():
+                    task.result()
+    except TimeoutError:
+        raise SwitchRefused(
+            f"not everything is here after {timeout_s:g} s ({_behind(copying)}): are writers of the source"
+            " stopped? Nothing was changed; --timeout gives it longer, isthmus mirrors failover does not wait"
+        ) from None
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _transactions_end(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+    say: Say,
+    *,
+    timeout_s: float,
+) -> None:
+    """Until no transaction is open: whoever commits one at the source after the switch would lose it."""
+    end = asyncio.get_running_loop().time() + timeout_s
+    while opened := {
+        tp: stand.open_transactions
+        for tp, stand in (await stands(target, mirrors)).items()
+        if stand.open_transactions
+    }:
+        count = sum(opened.values())
+        if asyncio.get_running_loop().time() > end:
+            where = ", ".join(sorted(str(tp) for tp in opened)[:3])
+            raise SwitchRefused(
+                f"{count} transactions are open in {where}: end their producers,"
+                " wait for transaction.timeout.ms, or say --abort-open. Nothing was changed"
+            )
+        say(f"{count} transactions are open; waiting for their end")
+        await asyncio.sleep(_TICK_S)
+        await _drain(source, target, settings, mirrors, say, timeout_s=timeout_s, still=False)
+
+
+async def _left(copying: Copying, ends: Mapping[TopicPartition, int], say: Say) -> int:
+    """Waits for a moment; how many offsets are left of what the source had."""
+    await asyncio.sleep(_TICK_S)
+    stopped = [part for part in copying.partitions.values() if part.state is State.STOPPED]
+    if stopped:
+        raise SwitchRefused(f"{stopped[0].tp}: {stopped[0].problem}")
+    left = sum(
+        end if part.source_end < 0 else max(end - part.end, 0)
+        for tp, end in ends.items()
+        for part in [copying.partitions[tp]]
+    )
+    if left:
+        say(f"{left} records are left to copy")
+    return left
+
+
+def _behind(copying: Copying) -> str:
+    behind = [part for part in copying.partitions.values() if not part.level]
+    texts = [f"{part.tp} is {part.lag} records behind" for part in behind[:3]]
+    problems = [f"{part.tp}: {part.problem}" for part in behind if part.problem][:1]
+    return "; ".join([*texts, *problems]) or "it is level now, but was written to again and again"
+
+
+async def _copy_groups(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+) -> dict[str, str | None]:
+    if not settings.sync_group_offsets:
+        return {}
+    ends = {tp: stand.high_watermark for tp, stand in (await stands(target, mirrors)).items()}
+    groups = GroupCopy(source, target, NameFilter(settings.groups, settings.groups_exclude), lambda: ends)
+    await groups.once()
+    return groups.reasons
+
+
+# -- the switch itself
+
+
+async def open_for_writing(target: ClusterClient, mirrors: Mapping[str, MirrorSource], say: Say) -> int:
+    """Ends the mirrors; returns how many transactions were aborted. Raises ProtocolError."""
+    found = await stands(target, mirrors)
+    aborted = 0
+    for tp, stand in found.items():
+        text = mirrors[tp.topic].text
+        if stand.last_epoch != stand.leader_epoch:  # else it was ended in this term, by a try before
+            stand = await raised(target, tp, text, next_era(max(stand.leader_epoch, stand.last_epoch)))
+        aborted += (await target.settle_mirror(tp, text, stand.leader_epoch))[1]
+    for name, mirror in mirrors.items():
+        await target.alter_mirror(name, {}, Change(None, mirror.text))
+    await asyncio.gather(*(_not_any_more(target, tp, mirrors[tp.topic].text) for tp in found))
+    say(f"writable: {', '.join(sorted(mirrors))}")
+    return aborted
+
+
+async def _not_any_more(target: ClusterClient, tp: TopicPartition, text: str) -> None:
+    """Until the partition's leader takes writes."""
+
+    async def ask() -> None:
+        try:
+            await target.mirror_stand(tp, text)
+        except KafkaError as error:
+            if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+                return
+            raise
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{tp}: its leader has not heard that it is no mirror")
+
+    await retrying(ask, _HEARD)

@@ -1,0 +1,163 @@
+"""What tests of mirrors share: a link with identical offsets, writers and readers, logs byte for byte."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import confluent_kafka
+from prometheus_client import CollectorRegistry
+
+from protocol.client import EARLIEST, LATEST, ClusterClient
+from protocol.types import TopicPartition
+from replicator.mirrors.running import run_mirrors
+from replicator.settings import LinkSettings
+from replicator.worker import LinkStatus
+from tests.cluster.links import eventually
+
+_numbers = itertools.count(1)
+
+
+def mirror_link(source: str, target: str, pattern: str, *, back: bool = False, **settings) -> LinkSettings:
+    """From east to west, or `back`; `source` and `target` are the bootstraps of the link's ends."""
+    aliases = ("west", "east") if back else ("east", "west")
+    return LinkSettings.model_validate(
+        {
+            "source": {"alias": aliases[0], "bootstrap": source},
+            "target": {"alias": aliases[1], "bootstrap": target},
+            "topics": [pattern],
+            "groups": [pattern],
+            "offsets": "identical",
+            "naming": "identity",
+            "refresh_topics_interval_s": 0.3,
+            "sync_group_offsets_interval_s": 0.3,
+            **settings,
+        }
+    )
+
+
+@dataclass
+class RunningMirrors:
+    status: LinkStatus
+    stop_event: asyncio.Event
+    task: asyncio.Task[int]
+
+    async def stop(self) -> int:
+        """The exit code."""
+        self.stop_event.set()
+        async with asyncio.timeout(60):
+            return await self.task
+
+    def to_json(self) -> dict:
+        return self.status.to_json()
+
+
+@contextlib.asynccontextmanager
+async def mirroring(settings: LinkSettings) -> AsyncIterator[RunningMirrors]:
+    """Runs the link; at the end it is stopped if the test has not done so."""
+    status, stop = LinkStatus(settings.name), asyncio.Event()
+    task = asyncio.create_task(run_mirrors(settings, stop, CollectorRegistry(), status))
+    running = RunningMirrors(status, stop, task)
+    try:
+        yield running
+    finally:
+        if not task.done():
+            await running.stop()
+
+
+async def ends(client: ClusterClient, topic: str, partitions: int = 1) -> list[int]:
+    tps = [TopicPartition(topic, index) for index in range(partitions)]
+    found = await client.list_offsets(dict.fromkeys(tps, LATEST))
+    return [found[tp].offset for tp in tps]
+
+
+async def log_bytes(client: ClusterClient, topic: str, partition: int = 0) -> bytes:
+    """All readable batches of a partition, control batches too, as its leader stores them."""
+    tp = TopicPartition(topic, partition)
+    position = (await client.list_offsets({tp: EARLIEST}))[tp].offset
+    end = (await client.list_offsets({tp: LATEST}))[tp].offset
+    parts = []
+    while position < end:
+        fetched = await client.fetch(tp, position, max_wait_ms=200)
+        stop, position_after, _ = _whole(fetched.records)
+        if stop:
+            parts.append(bytes(fetched.records[:stop]))
+            position = position_after
+    return b"".join(parts)
+
+
+def _whole(records: memoryview) -> tuple[int, int, int]:
+    from transfer.kafka.positions import last_batch
+
+    return last_batch(records)
+
+
+async def same_logs(east: ClusterClient, west: ClusterClient, topic: str, partitions: int = 1) -> None:
+    """Until both sides hold the same bytes."""
+
+    async def level() -> bool:
+        if topic not in (await west.metadata(None)).topics:
+            return False
+        return await ends(east, topic, partitions) == await ends(west, topic, partitions)
+
+    await eventually(level, f"{topic} level on both sides", 60)
+    for index in range(partitions):
+        assert await log_bytes(west, topic, index) == await log_bytes(east, topic, index)
+
+
+def transactional(bootstrap: str, name: str) -> confluent_kafka.Producer:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 600_000}
+    )
+    producer.init_transactions(30)
+    return producer
+
+
+def write(
+    producer: confluent_kafka.Producer, topic: str, values: list[str], partition: int = 0
+) -> list[confluent_kafka.KafkaError | None]:
+    """Writes and waits; what became of each."""
+    outcomes: list[confluent_kafka.KafkaError | None] = []
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=lambda e, _: outcomes.append(e))
+    assert producer.flush(30) == 0
+    return outcomes
+
+
+def read(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    *,
+    group: str = "nobody",
+    partition: int = 0,
+    start: int | None = None,
+) -> list[tuple[int, str]]:
+    """(offset, value) of `count` committed records; from the group's commit unless `start` is given."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        at = confluent_kafka.OFFSET_STORED if start is None else start
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, at)])
+        found = []
+        while len(found) < count:
+            message = consumer.poll(30)
+            assert message is not None, f"{len(found)} of {count} records: {found[-3:]}"
+            assert message.error() is None, message.error()
+            found.append((message.offset(), message.value().decode()))
+        if start is None:
+            consumer.commit(
+                offsets=[confluent_kafka.TopicPartition(topic, partition, found[-1][0] + 1)],
+                asynchronous=False,
+            )
+        return found
+    finally:
+        consumer.close()

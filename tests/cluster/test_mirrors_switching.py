@@ -1,0 +1,206 @@
+"""Promote, failover, reverse, truncate and restore between real clusters: what is lost is counted, the rest
+is read on by clients that nobody here wrote.
+"""
+
+import asyncio
+import contextlib
+import json
+
+import confluent_kafka
+import pytest
+
+from protocol.client import ClusterClient, Committed
+from protocol.types import TopicPartition
+from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
+from replicator.mirrors.restoring import truncate_and_restore
+from replicator.mirrors.reversing import partings, reverse, reversible
+from replicator.mirrors.switching import failover, promote
+from tests.cluster.links import create, eventually, fresh, produce, records, some, two_brokers
+from tests.cluster.mirrors import (
+    ends,
+    log_bytes,
+    mirror_link,
+    mirroring,
+    read,
+    same_logs,
+    transactional,
+    write,
+)
+
+pytestmark = pytest.mark.cluster
+
+
+def quiet(text: str) -> None:
+    del text
+
+
+@pytest.fixture(scope="module")
+def pair(zookeeper_server, tmp_path_factory):
+    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
+
+
+def idempotent(bootstrap):
+    return confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+
+
+async def test_promote_loses_nothing_and_clients_go_on(pair, clients):
+    east, west = clients
+    topic = fresh("promote")
+    tp = TopicPartition(topic, 0)
+    await create(east, topic)
+    writer = idempotent(pair.east)
+    await asyncio.to_thread(write, writer, topic, [f"v{n}" for n in range(40)])
+    first = await asyncio.to_thread(read, pair.east, topic, 25, group=topic, start=0)
+    await east.commit(topic, {tp: Committed(first[-1][0] + 1, 0)})
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        mirrors = await find_mirrors(west, link)
+        (risk,) = await risks(east, west, link, mirrors)
+        assert (risk.records, risk.seconds, risk.counted) == (0, 0.0, "now")
+        await asyncio.to_thread(write, writer, topic, ["last"])
+        done = await promote(east, west, link, mirrors, quiet, timeout_s=60)
+        assert done.to_json()["records_lost"] == 0
+        assert done.fenced
+        (refused,) = await asyncio.to_thread(write, writer, topic, ["too late"])
+        assert refused.code() == confluent_kafka.KafkaError.POLICY_VIOLATION
+
+        async def left():
+            return topic in running.to_json()["topics_not_copied"]
+
+        await eventually(left, "the link leaves a promoted topic alone")
+        assert await running.stop() == 0
+    rest = await asyncio.to_thread(read, pair.west, topic, 16, group=topic)
+    assert [value for _, value in first + rest] == [f"v{n}" for n in range(40)] + ["last"]
+    assert [offset for offset, _ in first + rest] == list(range(41))
+    # Producer ids begin at 0 in every cluster: these are the source's, unless that one was forgotten.
+    for _ in range(3):
+        assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["new"]) == [None]
+    producer = await asyncio.to_thread(transactional, pair.west, topic)
+    producer.begin_transaction()
+    assert await asyncio.to_thread(write, producer, topic, ["within"]) == [None]
+    await asyncio.to_thread(producer.commit_transaction, 30)
+    news = await asyncio.to_thread(read, pair.west, topic, 4, group=topic)
+    assert [value for _, value in news] == ["new"] * 3 + ["within"]
+
+
+async def test_promote_refuses_while_writers_go_on(pair, clients):
+    east, west = clients
+    topic = fresh("busy")
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, topic)
+    stop = asyncio.Event()
+
+    async def keep_writing():
+        while not stop.is_set():
+            await produce(east, topic, some(1))
+            await asyncio.sleep(0.05)
+
+    async with mirroring(link):
+        await same_logs(east, west, topic)
+        writing = asyncio.create_task(keep_writing())
+        mirrors = await find_mirrors(west, link)
+        with pytest.raises(SwitchRefused, match="writers"):
+            await promote(east, west, link, mirrors, quiet, timeout_s=4, fence=False)
+        stop.set()
+        await writing
+        assert await find_mirrors(west, link) == mirrors
+        await same_logs(east, west, topic)
+
+
+async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, clients):
+    east, west = clients
+    topic = fresh("failover")
+    await create(east, topic)
+    opened = await asyncio.to_thread(transactional, pair.east, topic)
+    opened.begin_transaction()
+    await asyncio.to_thread(write, opened, topic, ["never committed"])
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        await asyncio.sleep(1.5)  # the link notes what it knows each second
+        assert await running.stop() == 0
+    await produce(east, topic, some(7))
+    mirrors = await find_mirrors(west, link)
+    (unheard,) = await risks(None, west, link, mirrors)
+    assert (unheard.records, unheard.source_end, unheard.open_transactions) == (0, 11, 1)
+    assert unheard.counted.endswith("s ago")
+    assert 0 < unheard.seconds < 60
+    (known,) = await risks(east, west, link, mirrors)
+    assert (known.records, known.counted) == (7, "now")
+    with pytest.raises(SwitchRefused, match="transactions are open"):
+        await promote(east, west, link, mirrors, quiet, timeout_s=1)
+    lost = await failover(None, west, link, mirrors, quiet)
+    assert lost.aborted_transactions == 1
+    tp = TopicPartition(topic, 0)
+    end = (await west.list_offsets({tp: -1}))[tp].offset
+    assert (await west.list_offsets({tp: -1}, isolation=1))[tp].offset == end
+    assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["after"]) == [None]
+    values = await asyncio.to_thread(read, pair.west, topic, 18, start=0)
+    assert values[0] == (1, "v-0")
+    assert values[-1][1] == "after"
+
+
+async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("reverse")
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link):
+        await same_logs(east, west, topic)
+    await failover(None, west, link, await find_mirrors(west, link), quiet)
+    await produce(east, topic, some(4, "only east"))  # the failover could not know of these
+    await produce(west, topic, some(6, "west"))
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    names = await reversible(east, west, link, back.name)
+    (parting,) = await partings(east, west, names)
+    assert (parting.common_end, parting.records) == (10, 4)
+    kept = await log_bytes(east, topic)
+    (done,) = await reverse(east, west, names, back.name, tmp_path, quiet)
+    assert done.records == 4
+    saved = tmp_path / f"{topic}-0" / f"{10:020d}.log"
+    assert done.saved_to == str(saved)
+    assert kept.endswith(saved.read_bytes())
+    assert json.loads(saved.with_suffix(".json").read_text())["to_offset"] == 14
+    assert await ends(east, topic) == [10]
+    async with mirroring(back) as running:
+        await same_logs(west, east, topic)
+        assert running.to_json()["differences"] == []
+    assert [r.value for r in await records(east, topic)][10:] == [b"west-%d" % n for n in range(6)]
+
+
+async def test_truncate_and_restore_gives_the_roles_back(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("restore")
+    await create(east, topic, 2)
+    link = mirror_link(pair.east, pair.west, topic)
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    for index in (0, 1):
+        await produce(east, topic, some(10), index)
+    async with mirroring(link):
+        await same_logs(east, west, topic, 2)
+    await produce(east, topic, some(3, "lost"), 1)
+    await failover(east, west, link, await find_mirrors(west, link), quiet)
+    for _ in range(3):
+        await asyncio.to_thread(write, idempotent(pair.west), topic, ["meanwhile"])
+    done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=60)
+    assert [each.records for each in done.partings] == [0, 3]
+    assert done.switched.to_json()["records_lost"] == 0
+    assert await asyncio.to_thread(write, idempotent(pair.east), topic, ["home again"]) == [None]
+    (refused,) = await asyncio.to_thread(write, idempotent(pair.west), topic, ["no"])
+    assert refused.code() == confluent_kafka.KafkaError.POLICY_VIOLATION
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic, 2)
+        assert running.to_json()["differences"] == []
+    values = [r.value for index in (0, 1) for r in await records(east, topic, index)]
+    assert values.count(b"meanwhile") == 3
+    assert values.count(b"home again") == 1
+    assert not [value for value in values if value.startswith(b"lost")]
+    with contextlib.suppress(SwitchRefused):
+        assert await find_mirrors(east, back) == {}
+    async with ClusterClient(pair.east) as client:
+        assert await ends(client, topic, 2) == await ends(west, topic, 2)
