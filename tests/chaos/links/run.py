@@ -30,6 +30,7 @@ from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
 from tests.chaos.links.load import Load, Row, read_all
 from tests.chaos.links.schedule import LANES, steps
 from tests.chaos.links.world import LINKS, ROOT, SIDES, LinkWorld, ends
+from tests.chaos.person import Person
 from tests.chaos.world import LeftOut
 from tests.support.waiting import wait_until
 
@@ -51,6 +52,8 @@ class Report:
     acknowledged: int = 0
     transactions: int = 0
     positions_checked: int = 0
+    unclean_elections: int = 0
+    """Partitions that waited for a person's word, and got it from one who had asked all replicas."""
     faults: dict[str, int] = field(default_factory=dict)
     anomalies: dict[str, int] = field(default_factory=dict)
     audit: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -103,6 +106,7 @@ class _Run:
         self._faults: Counter[str] = Counter()
         self._report = Report(seed, 0, workers)
         self._lock = threading.Lock()
+        self._ended = threading.Event()
 
     def whole(self, seconds: float, kinds: Sequence[str] | None, lanes: int, *, audit: bool) -> Report:
         world, report = self._world, self._report
@@ -111,6 +115,8 @@ class _Run:
         for load in loads:
             load.start()
         wait_until(lambda: len(self._history.acknowledged) > 50, "the first records", bound_s=120)
+        helping = threading.Thread(target=self._help, name="operators", daemon=True)
+        helping.start()
         world.say("faults begin")
         faults_began = time.monotonic()
         self._break(seconds, kinds, lanes)
@@ -130,6 +136,8 @@ class _Run:
             report.stuck += load.stuck
         if audit:
             self._audit()
+        self._ended.set()
+        helping.join(120)
         report.exit_codes = world.end_links()
         report.faults = dict(sorted(self._faults.items()))
         report.ended = dict(world.ended)
@@ -181,6 +189,20 @@ class _Run:
             else:
                 with self._lock:
                     self._faults[step.kind] += 1
+
+    def _help(self) -> None:
+        """A person on each side says the word for partitions whose last replica in sync was killed."""
+        people = {side: Person(self._world.bootstrap(side), self._world.say) for side in SIDES}
+        while not self._ended.wait(1.0):
+            for side, person in people.items():
+                if person.is_needed():
+                    try:
+                        with self._world.claim(self._world.brokers_of(side)):
+                            self._world.heal(side)
+                            person.help()
+                    except (LeftOut, AssertionError) as error:
+                        self._world.say(f"nobody can help at {side}: {error}")
+            self._report.unclean_elections = sum(person.words for person in people.values())
 
     # -- the end
 

@@ -292,12 +292,13 @@ class LinkWorld:
 
     # -- the end
 
-    def heal(self) -> None:
-        """Faults are over: everybody comes up. Raises AssertionError."""
+    def heal(self, side: str = "") -> None:
+        """Every broker (of one side) comes up, faults being over there. Raises AssertionError."""
         wait_until(
             lambda: all(
                 broker.running and f"broker {broker.broker_id} ready" in broker.output
-                for broker in self.brokers.values()
+                for name, broker in self.brokers.items()
+                if name.startswith(side)
             ),
             "every broker is ready",
             bound_s=300,
