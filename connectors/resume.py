@@ -104,5 +104,5 @@ def _booked(outs: list[Outgoing], target: int, next_offset: int) -> Copied:
         max([next_offset, *(out.next_source_offset for out in outs[-1:])]),
         sum(out.record_count for out in outs),
         sum(out.source_size for out in outs),
-        tuple(out.source_crc for out in outs),
+        tuple(crc for out in outs for crc in out.source_crcs),
     )

@@ -36,6 +36,7 @@ from protocol.records.reading import read_records
 from protocol.records.record import Record
 from protocol.types import Buffer
 from transfer.endpoint import Chunk
+from transfer.merge import SMALL, Joined, join
 
 _FRONT: Final = Struct(">qiibI")
 _BODY: Final = Struct(">hiqqqhii")
@@ -58,7 +59,8 @@ class Outgoing:
     sources: tuple[tuple[int, int], ...]
     """(source offset, length) stretches of its records, in order."""
     next_source_offset: int
-    source_crc: int
+    source_crcs: tuple[int, ...]
+    """Of the source's batches that it holds: several where small ones were joined."""
     source_size: int
     source_epoch: int
 
@@ -75,10 +77,13 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def plan(chunk: Chunk) -> tuple[list[Outgoing], Refusal | None]:
-    """The batches of a chunk to send, in order, up to the first that cannot be moved."""
+def plan(chunk: Chunk, *, merge: bool = False) -> tuple[list[Outgoing], Refusal | None]:
+    """The batches of a chunk to send, in order, up to the first that cannot be moved.
+
+    `merge`: small ones that stand next to each other become one.
+    """
     planned: list[Outgoing] = []
-    start = _plain(chunk, planned)
+    start = _plain(chunk, planned, merge=merge)
     offset = planned[-1].next_source_offset if planned else chunk.first_offset
     if start == len(chunk.batches):
         return planned, None
@@ -100,7 +105,7 @@ def plan(chunk: Chunk) -> tuple[list[Outgoing], Refusal | None]:
     return planned, None
 
 
-def _plain(chunk: Chunk, planned: list[Outgoing]) -> int:
+def _plain(chunk: Chunk, planned: list[Outgoing], *, merge: bool) -> int:
     """Plans what needs no second look, and returns where that ends; the rest is for the careful loop.
 
     Nearly all batches of nearly all topics: whole, no transaction, no holes, the producer's own times. Two
@@ -123,6 +128,10 @@ def _plain(chunk: Chunk, planned: list[Outgoing]) -> int:
             or behind > end
         ):
             break
+        if merge and length <= SMALL and not attributes and (joined := join(buf, pos)) is not None:
+            planned.append(_of_joined(joined, pos))
+            pos = joined.end
+            continue
         body = buf[pos + CRC_START : behind]
         if crc32c.crc32c(body) != crc:
             break
@@ -136,13 +145,29 @@ def _plain(chunk: Chunk, planned: list[Outgoing]) -> int:
                 count,
                 ((base, count),),
                 base + count,
-                crc,
+                (crc,),
                 behind - pos,
                 leader_epoch,
             )
         )
         pos = behind
     return pos
+
+
+def _of_joined(joined: Joined, start: int) -> Outgoing:
+    return Outgoing(
+        payload=memoryview(joined.payload),
+        attributes=0,
+        last_offset_delta=joined.records - 1,
+        base_timestamp=joined.base_timestamp,
+        max_timestamp=joined.max_timestamp,
+        record_count=joined.records,
+        sources=((joined.base, joined.records),),
+        next_source_offset=joined.base + joined.records,
+        source_crcs=joined.crcs,
+        source_size=joined.end - start,
+        source_epoch=joined.leader_epoch,
+    )
 
 
 def seal(out: Outgoing, producer_id: int, epoch: int, base_sequence: int) -> list[Buffer]:
@@ -181,7 +206,7 @@ def _outgoing(chunk: Chunk, pos: int, header: BatchHeader) -> Outgoing | None:
         record_count=header.record_count,
         sources=((header.base_offset, header.record_count),),
         next_source_offset=header.next_offset,
-        source_crc=header.crc,
+        source_crcs=(header.crc,),
         source_size=header.size,
         source_epoch=header.leader_epoch,
     )
@@ -201,7 +226,7 @@ def _built_again(chunk: Chunk, pos: int, header: BatchHeader) -> Outgoing | None
     made = built(build_batch(records, codec=header.codec))
     made.sources = tuple(_stretches(records))
     made.next_source_offset = header.next_offset
-    made.source_crc, made.source_size, made.source_epoch = header.crc, header.size, header.leader_epoch
+    made.source_crcs, made.source_size, made.source_epoch = (header.crc,), header.size, header.leader_epoch
     return made
 
 
@@ -218,7 +243,7 @@ def built(batch: Buffer) -> Outgoing:
         record_count=header.record_count,
         sources=((0, header.record_count),),
         next_source_offset=header.record_count,
-        source_crc=header.crc,
+        source_crcs=(header.crc,),
         source_size=header.size,
         source_epoch=-1,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.errors import ProtocolError
-from protocol.records.header import HEADER_SIZE, BatchHeader, iter_headers, read_header
+from protocol.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, iter_headers, read_header
 from protocol.records.reading import read_records
 from protocol.records.record import Record
 from transfer.ledger import Copied
@@ -32,11 +32,15 @@ class TailMatcher:
             if header.base_offset >= start and not header.is_control and not header.is_transactional
         ]
         self._next = 0
+        self._within = 0
+        """Records of the next one that were recognised: it may hold several batches of the source."""
         self._runs: list[Run] = []
         self._crcs: list[int] = []
         self._bytes = 0
         self._next_source = -1
         self._epoch = -1
+        self._recognised = 0
+        self._decoded: tuple[int, list[tuple[object, ...]] | None] = (-1, None)
         self.records = 0
         self.done = not self._tail
 
@@ -45,20 +49,38 @@ class TailMatcher:
         if self.done:
             return False
         for index in range(self._next, len(self._tail)):
-            buf, pos, header = self._tail[index]
-            if same_records(out, buf, pos, header):
-                self._book(out, header.base_offset)
-                self._next = index + 1
+            header = self._tail[index][2]
+            begun = self._within if index == self._next else 0
+            if self._holds(out, index, begun):
+                self._book(out, header.base_offset + begun)
+                whole = begun + out.record_count == header.record_count
+                self._next, self._within = (index + 1, 0) if whole else (index, begun + out.record_count)
+                self._recognised += whole
                 self.done = self._next == len(self._tail)
                 return True
+            if begun:
+                break
         self.done = True
         return False
+
+    def _holds(self, out: Outgoing, index: int, begun: int) -> bool:
+        """Whether the records of `out` are in a batch at the target, from number `begun` on."""
+        buf, pos, header = self._tail[index]
+        if header.record_count == out.record_count:
+            return same_records(out, buf, pos, header)
+        if header.record_count < begun + out.record_count or out.attributes & CODEC_MASK:
+            return False
+        if self._decoded[0] != index:  # it is looked at once for each batch that it was made of
+            self._decoded = index, _content(buf, pos, header)
+        there = self._decoded[1]
+        own = _own_content(out, with_time=not header.timestamp_type)
+        return there is not None and there[begun : begun + out.record_count] == own
 
     def _book(self, out: Outgoing, target: int) -> None:
         for source, length in out.sources:
             self._runs.append(Run(source, target, length))
             target += length
-        self._crcs.append(out.source_crc)
+        self._crcs += out.source_crcs
         self._bytes += out.source_size
         self._next_source = out.next_source_offset
         self._epoch = out.source_epoch
@@ -67,7 +89,7 @@ class TailMatcher:
     @property
     def left_over(self) -> int:
         """Batches of the tail that were not recognised."""
-        return len(self._tail) - len(self._crcs)
+        return len(self._tail) - self._recognised
 
     def copied(self) -> Copied | None:
         """What the ledger lacks; None when nothing was recognised."""

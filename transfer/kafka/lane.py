@@ -56,7 +56,7 @@ class Ticket:
                     last = [source, target, length]
                     runs.append(last)
                 target += length
-            crcs.append(out.source_crc)
+            crcs += out.source_crcs
             records += out.record_count
             size += out.source_size
             position = out.next_source_offset

@@ -55,6 +55,8 @@ class ProduceSettings:
 
     request_bytes: int = 1 << 20
     timeout_ms: int = 30_000
+    merge: bool = False
+    """Small batches that stand next to each other become one (`transfer.merge`)."""
 
 
 class KafkaSink:
@@ -74,6 +76,8 @@ class KafkaSink:
         self._client = client
         self._settings = settings or ProduceSettings()
         self._lanes: dict[TopicPartition, ProduceLane] = {}
+        self._apart: set[TopicPartition] = set()
+        """Where a batch of several was refused: they go as they are."""
         self._senders: dict[int, BrokerSender] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._stale = asyncio.Event()
@@ -129,7 +133,7 @@ class KafkaSink:
             raise self._broken
         # Nothing may be awaited before the batches stand in their lane: calls are made in order.
         lane = self._lanes.get(tp) or self._open(tp)
-        outs, refusal = plan(chunk)
+        outs, refusal = plan(chunk, merge=self._settings.merge and tp not in self._apart)
         ticket = Ticket(
             asyncio.get_running_loop().create_future(), chunk.next_offset, chunk.last_epoch, chunk.tp
         )
@@ -204,19 +208,27 @@ class KafkaSink:
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.follows_trouble(pending):
             self._retry(lane, pending)
         elif code in _LOST or code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            where = f"{lane.tp.topic}-{lane.tp.partition}"
-            self._spoil(lane, f"{where}: the target answered {code.name}")
-            kind = PositionLostError if self._transactions is None else AbortedError
-            lane.close(kind(f"{where}: the target answered {code.name}"), pending)
+            self._begin_anew(lane, pending, f"the target answered {code.name}")
         elif code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:
             self._retry(lane, pending)
             self._leave(lane)
+        elif len(pending.out.source_crcs) > 1:  # perhaps only one of them is refused, or none by itself
+            self._apart.add(lane.tp)
+            self._begin_anew(
+                lane, pending, f"{code.name}: what was joined goes in batches as the source has it"
+            )
         else:
             if lane.follows_trouble(pending):
                 self._spoil(lane, f"{lane.tp}: {code.name} behind a batch without an answer")
             lane.close(self._refused(lane, pending, code, answer), pending)
         if self._transactions is not None:
             self._transactions.stir()
+
+    def _begin_anew(self, lane: ProduceLane, pending: Pending, why: str) -> None:
+        where = f"{lane.tp.topic}-{lane.tp.partition}"
+        self._spoil(lane, f"{where}: {why}")
+        kind = PositionLostError if self._transactions is None else AbortedError
+        lane.close(kind(f"{where}: {why}"), pending)
 
     def _spoil(self, lane: ProduceLane, why: str) -> None:
         if self._transactions is not None:

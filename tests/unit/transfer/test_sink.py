@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from protocol.client import Broker, Metadata, PartitionMetadata, TopicMetadata
 from protocol.client.log_calls import ProducerId
 from protocol.codec import decode
@@ -15,8 +17,8 @@ from protocol.messages.produce_response import (
 from protocol.records import Record, build_batch, read_header
 from protocol.records.header import HEADER_SIZE
 from protocol.types import TopicPartition
-from transfer.endpoint import Chunk
-from transfer.kafka.sink import KafkaSink
+from transfer.endpoint import Chunk, PositionLostError
+from transfer.kafka.sink import KafkaSink, ProduceSettings
 
 TP = TopicPartition("orders", 0)
 
@@ -38,6 +40,10 @@ class Connection:
             answers = []
             for data in topic.partition_data:
                 header = read_header(data.records)
+                if header.record_count > self._cluster.takes_records:
+                    code = ErrorCode.MESSAGE_TOO_LARGE
+                    answers.append(PartitionProduceResponse(index=data.index, error_code=code))
+                    continue
                 base = len(self._cluster.log)
                 self._cluster.log += [
                     (header.base_sequence, bytes(data.records[HEADER_SIZE:]))
@@ -55,6 +61,7 @@ class Cluster:
 
     def __init__(self):
         self.log = []
+        self.takes_records = 1000
         self.producer_known = asyncio.Event()
         self.asked = asyncio.Event()
 
@@ -91,4 +98,33 @@ async def test_writes_before_and_after_the_producer_is_known_keep_their_order():
         copied = await asyncio.gather(*early, *late)
     assert [(done.runs[0].source, done.runs[0].target) for done in copied] == [(n, n) for n in range(20)]
     assert [sequence for sequence, _ in cluster.log] == list(range(20))
+    await sink.aclose()
+
+
+async def test_where_joined_batches_are_refused_they_go_as_the_source_has_them():
+    cluster = Cluster()
+    cluster.producer_known.set()
+    cluster.takes_records = 1
+    sink = KafkaSink(cluster, ProduceSettings(merge=True))
+    whole = b"".join(bytes(chunk(number).batches) for number in range(5))
+    together = Chunk(TP, memoryview(whole), 0, 5)
+    async with asyncio.timeout(10):
+        with pytest.raises(PositionLostError, match="in batches as the source has it"):
+            await sink.write(TP, together)
+        await sink.open(TP)
+        copied = await sink.write(TP, together)
+    assert [(run.source, run.target, run.length) for run in copied.runs] == [(0, 0, 5)]
+    assert len(cluster.log) == len(copied.crcs) == 5
+    await sink.aclose()
+
+
+async def test_joined_batches_are_one_batch_at_the_target_and_all_of_them_in_the_digest():
+    cluster = Cluster()
+    cluster.producer_known.set()
+    sink = KafkaSink(cluster, ProduceSettings(merge=True))
+    whole = b"".join(bytes(chunk(number).batches) for number in range(5))
+    async with asyncio.timeout(10):
+        copied = await sink.write(TP, Chunk(TP, memoryview(whole), 0, 5))
+    assert {sequence for sequence, _ in cluster.log} == {0}
+    assert (copied.records, copied.bytes, len(copied.crcs)) == (5, len(whole), 5)
     await sink.aclose()
