@@ -4,7 +4,9 @@ Owns which failures waiting can cure and how long to wait between attempts: expo
 total time. What has to be forgotten or looked up anew between two attempts is the caller's business.
 """
 
+import asyncio
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -59,12 +61,21 @@ async def retrying(
 
     def note(state: RetryCallState) -> None:
         logger.debug(
-            "attempt %d failed: %s", state.attempt_number, state.outcome and state.outcome.exception()
+            "attempt %d failed: %s", state.attempt_number + 1, state.outcome and state.outcome.exception()
         )
 
+    # Nearly every request succeeds at once, and setting up a loop of attempts costs more than the request.
+    try:
+        return await attempt()
+    except Exception as error:
+        left_s = policy.total_s - (time.monotonic() - began)
+        if left_s <= 0 or not again(error):
+            raise
+        logger.debug("attempt 1 failed: %s", error)
+    await asyncio.sleep(policy.first_wait_s * (1 + random.random()))
     attempts = AsyncRetrying(
         retry=retry_if_exception(again),
-        stop=stop_after_delay(policy.total_s),
+        stop=stop_after_delay(left_s),
         wait=wait_exponential(multiplier=policy.first_wait_s, max=policy.longest_wait_s)
         + wait_random(0, policy.first_wait_s),
         before_sleep=note,
