@@ -33,6 +33,7 @@ COMMANDS = {
     "replicate": "run links",
     "copy": "copy topics from one cluster to another, once or for ever",
     "links": "links: check, status, drift, acls, translate, acknowledge-gap",
+    "mirrors": "mirrors with identical offsets: status, promote, failover, reverse, restore",
     "topology": "topology files: validate, show, plan, apply",
     "topics": "topics: list, describe, create, grow, delete",
     "replicas": "whether the replicas of partitions hold the same bytes",

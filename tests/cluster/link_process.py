@@ -11,6 +11,7 @@ import sys
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from replicator.mirrors.running import run_mirrors
 from replicator.settings import LinkSettings
 from replicator.worker import run_link
 
@@ -18,7 +19,8 @@ from replicator.worker import run_link
 async def main(settings: LinkSettings) -> int:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    return await run_link(settings, stop, CollectorRegistry())
+    run = run_mirrors if settings.offsets == "identical" else run_link
+    return await run(settings, stop, CollectorRegistry())
 
 
 if __name__ == "__main__":
