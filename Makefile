@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 # Tests wait more than they compute: two files at a time. WORKERS=0 runs them one by one in one process.
 WORKERS ?= 2
 
-.PHONY: help demo test lint fmt bench bench-broker interop setup clean fuzz soak chaos chaos-links
+.PHONY: help demo test lint fmt bench bench-broker bench-link interop setup clean fuzz soak chaos chaos-links
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -40,6 +40,10 @@ bench: ## broker, link and log figures, beside Apache Kafka where it can be had
 bench-broker: ## the broker beside Apache Kafka, every row; BENCH_ARGS="--only fetch --mb 200 --quick --list"
 	@tools/setup.sh dev
 	$(PY) -m bench.broker $(BENCH_ARGS)
+
+bench-link: ## a link beside MirrorMaker 2, every row; BENCH_ARGS="--only catch-up --mb 300 --no-mm2 --list"
+	@tools/setup.sh dev
+	$(PY) -m bench.link $(BENCH_ARGS)
 
 interop: ## suites, clients and tools that nobody here wrote; SUITES="librdkafka …" for some
 	@tools/setup.sh dev

@@ -1,298 +1,249 @@
-"""A link of ours beside MirrorMaker 2 (default and tuned), between the same two Apache Kafka brokers.
+"""A link of ours beside MirrorMaker 2 (default and tuned), between the same two brokers: all of the table.
 
-    python bench/link.py [--mb 300] [--repeat 1] [--codecs none,lz4] [--only isthmus,mm2] [--json FILE]
+    python -m bench.link                          # all rows, beside MirrorMaker 2 (40 to 60 minutes)
+    python -m bench.link --no-mm2 --mb 300        # ours alone, a few minutes
+    python -m bench.link --list
+    python -m bench.link --only 'catch-up lz4' --repeat 5 --mm2-repeat 3
 
-Each codec's topic (6 partitions, records of 1 KB that look like JSON) is written once; then the contenders
-take turns in copying it from the beginning. MB are 10^6 bytes of record values. Throughput and CPU are taken
-from the first record at the target to the last, so start-up (which has a row of its own) does not count: CPU
-is user and system time of the copying process, and of the target's broker. Numbers are medians over the
-repetitions. `kafka.sh` and `mm2.sh` are looked for in the folder ISTHMUS_INTEROP (default
-`../shared/interop` beside the repository).
+MB are 10^6 bytes of record values, figures are medians over the repetitions; ratios compare with the better
+of the two MirrorMakers. Between two Apache Kafka brokers where `kafka.sh` is found (in the folder that
+ISTHMUS_INTEROP names, by default `../shared/interop` beside the repository), else, or with `--brokers
+isthmus`, between two of ours. No row can hang: each contender has its time in each row, the run has its own,
+and what was given up is named in the table and in `build/bench/link.json`.
 """
+
+from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import contextlib
 import os
-import random
 import shutil
-import signal
-import socket
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
-import psutil
-from confluent_kafka import Producer
+from bench.brokers.limits import RowFailed, TimeLeft
+from bench.brokers.report import Row, given_up, medians, write
+from bench.brokers.sides import OURS, ROOT, compile_modules
+from bench.links import failover, report
+from bench.links.catch_up import catch_up
+from bench.links.data import Data, fill
+from bench.links.live import live
+from bench.links.sides import CONTENDERS, MM2, TUNED, Ground, ground, mm2_script
+from protocol.errors import ProtocolError
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+T = TypeVar("T")
+Sides = dict[str, dict[str, Any]]
 
-from protocol.client import LATEST, ClusterClient, NewTopic  # noqa: E402
-from protocol.errors import ProtocolError  # noqa: E402
-from protocol.types import TopicPartition  # noqa: E402
-
-PARTITIONS = 6
-VALUE_BYTES = 1000
-CONTENDERS = ("isthmus", "mm2", "mm2-tuned")
-TUNED = """
-tasks.max=4
-source.consumer.fetch.min.bytes=262144
-source.consumer.max.partition.fetch.bytes=4194304
-source.consumer.fetch.max.bytes=33554432
-source.consumer.max.poll.records=20000
-source.consumer.receive.buffer.bytes=1048576
-target.producer.batch.size=524288
-target.producer.linger.ms=50
-target.producer.buffer.memory=134217728
-target.producer.max.request.size=4194304
-"""
+TURN_S = 300.0
+"""For one contender in one row, once."""
+RUN_S = 3600.0
+_CODECS = {"none": (2.0, 10.0), "lz4": (3.0, 20.0), "zstd": (3.0, 20.0)}
+_NEW_TOPIC_MAX_S, _START_MAX_S, _MEMORY_MAX_MB, _MEMORY_MANY_MAX_MB = 2.0, 2.0, 150.0, 250.0
 
 
-def interop(name: str) -> str:
-    folder = Path(os.environ.get("ISTHMUS_INTEROP", ROOT.parent / "shared" / "interop"))
-    script = folder / name
-    if not script.is_file() or shutil.which("java") is None:
-        sys.exit(f"no {script} or no java: set ISTHMUS_INTEROP to the folder that has {name}")
-    return str(script)
+class Run:
+    """One run over the rows: whose turn it is, how often, and how long that may take."""
 
+    def __init__(self, between: Ground, options: argparse.Namespace, left: TimeLeft) -> None:
+        self.between = between
+        self.contenders = (OURS,) if options.no_mm2 else CONTENDERS
+        self.mb = float(options.mb)
+        self._repeats = {OURS: options.repeat, MM2: options.mm2_repeat, TUNED: options.mm2_repeat}
+        self._left = left
+        self.given_up: dict[str, str] = {}
+        self._topics: list[str] = []
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    def topic(self, data: Data) -> str:
+        topic = self.between.source.topic(data.partitions)
+        self._topics.append(topic)
+        fill(self.between.source.bootstrap, topic, data)
+        return topic
 
+    def tidy(self) -> None:
+        """Drops what the part that is over has copied from."""
+        while self._topics:
+            self.between.source.drop(self._topics.pop())
 
-@contextmanager
-def broker(name: str) -> Iterator[tuple[str, psutil.Process]]:
-    port = free_port()
-    environment = {"INTEROP_WAIT_S": "180", **os.environ, "INTEROP_CONTROLLER_PORT": str(free_port())}
-    script = interop("kafka.sh")
-    name = f"{name}-{os.getpid()}"
-    try:
-        started = subprocess.run(
-            [script, "start", name, str(port), "log.retention.ms=-1"],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        yield f"127.0.0.1:{port}", psutil.Process(int(started.stdout.split()[-1]))
-    finally:
-        subprocess.run([script, "wipe", name], check=True, stdout=subprocess.DEVNULL)
-
-
-def fill(bootstrap: str, topic: str, codec: str, megabytes: int) -> int:
-    """Writes the topic; the number of records."""
-    dice = random.Random(7)
-    words = [f'"{dice.randrange(16**6):06x}": "{dice.choice(["east", "west", "north"])}"' for _ in range(400)]
-    values = []
-    for number in range(2000):
-        text = "{" + ", ".join([f'"id": {number}', *dice.choices(words, k=60)]) + "}"
-        values.append(text[:VALUE_BYTES].ljust(VALUE_BYTES).encode())
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "compression.type": codec,
-            "batch.size": 65536,
-            "linger.ms": 50,
-            "queue.buffering.max.kbytes": 262144,
-        }
-    )
-    count = megabytes * 1_000_000 // VALUE_BYTES
-    for number in range(count):
-        while True:
+    def sides(
+        self, turn: Callable[[str], Awaitable[dict[str, float | None]]], *, once: bool = False
+    ) -> Sides:
+        """Medians by contender; who did not make it is missing, and named in `given_up`."""
+        self.given_up = {}
+        found: Sides = {}
+        for contender in self.contenders:
+            repeat = 1 if once else self._repeats[contender]
             try:
-                producer.produce(
-                    topic, key=b"%08d" % number, value=values[number % 2000], partition=number % PARTITIONS
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
-        producer.poll(0)
-    assert producer.flush(120) == 0
-    return count
+                runs = [self.turn(partial(turn, contender)) for _ in range(repeat)]
+            except RowFailed as failure:
+                self.given_up[contender] = str(failure)
+            else:
+                found[contender] = medians(runs)
+        return found
 
+    def turn(self, run: Callable[[], Awaitable[T]]) -> T:
+        """One contender's turn. Raises RowFailed."""
+        seconds = min(TURN_S, self._left())
+        if seconds <= 0:
+            raise RowFailed("no time left in this run")
 
-def start(contender: str, east: str, west: str, alias: str, topic: str, folder: Path) -> psutil.Process:
-    """Starts copying `topic`; the process that does it."""
-    if contender == "isthmus":
-        settings = {
-            "source": {"alias": alias, "bootstrap": east},
-            "target": {"alias": "target", "bootstrap": west},
-            "topics": [topic],
-        }
-        command = [sys.executable, __file__, "--run-link", json.dumps(settings)]
-        with (folder / "isthmus.log").open("ab") as log:
-            return psutil.Process(subprocess.Popen(command, stdout=log, stderr=log).pid)
-    properties = f"""
-clusters={alias}, target
-{alias}.bootstrap.servers={east}
-target.bootstrap.servers={west}
-{alias}->target.enabled=true
-{alias}->target.topics={topic}
-replication.factor=1
-offset-syncs.topic.replication.factor=1
-heartbeats.topic.replication.factor=1
-checkpoints.topic.replication.factor=1
-offset.storage.replication.factor=1
-status.storage.replication.factor=1
-config.storage.replication.factor=1
-{TUNED if contender == "mm2-tuned" else ""}"""
-    path = folder / f"{alias}.properties"
-    path.write_text(properties)
-    started = subprocess.run(
-        [interop("mm2.sh"), "start", str(path), f"bench-{alias}"],
-        env={"INTEROP_WAIT_S": "180", **os.environ},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return psutil.Process(int(started.stdout.split()[-1]))
+        async def within() -> T:
+            async with asyncio.timeout(seconds):
+                return await run()
 
-
-def stop(contender: str, alias: str, process: psutil.Process) -> None:
-    if contender == "isthmus":
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-    else:
-        subprocess.run([interop("mm2.sh"), "stop", f"bench-{alias}"], check=True, stdout=subprocess.DEVNULL)
-
-
-def cpu(process: psutil.Process) -> float:
-    used = process.cpu_times()
-    return used.user + used.system
-
-
-def peak_mb(process: psutil.Process) -> float:
-    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1000
-    return 0.0
-
-
-async def copied(client: ClusterClient, topic: str) -> int:
-    """Records at the target; 0 while there is no topic."""
-    spots = {TopicPartition(topic, partition): LATEST for partition in range(PARTITIONS)}
-    try:
-        return sum(found.offset for found in (await client.list_offsets(spots)).values())
-    except ProtocolError:
-        return 0
-
-
-async def measure(
-    contender: str, east: str, west: str, topic: str, count: int, target: psutil.Process, folder: Path
-) -> dict[str, float]:
-    alias = f"e{time.time_ns() % 10**9}"
-    async with ClusterClient(west) as client:
-        begun = time.monotonic()
-        process = await asyncio.to_thread(start, contender, east, west, alias, topic, folder)
         try:
-            while not await copied(client, f"{alias}.{topic}"):
-                await asyncio.sleep(0.02)
-                if time.monotonic() - begun > 180:
-                    raise TimeoutError(f"{contender} copied nothing in 3 minutes")
-            first, own, theirs = time.monotonic(), cpu(process), cpu(target)
-            there = await copied(client, f"{alias}.{topic}")
-            while (done := await copied(client, f"{alias}.{topic}")) < count:  # noqa: ASYNC110 (polls a broker)
-                await asyncio.sleep(0.02)
-            seconds = time.monotonic() - first
-            own, theirs = cpu(process) - own, cpu(target) - theirs
-            megabytes = (done - there) * VALUE_BYTES / 1e6
-            return {
-                "mb_per_s": megabytes / seconds,
-                "mb_per_cpu_s": megabytes / own,
-                "target_broker_cpu_s_per_gb": theirs / megabytes * 1000,
-                "first_record_s": first - begun,
-                "peak_mb": peak_mb(process),
-            }
-        finally:
-            await asyncio.to_thread(stop, contender, alias, process)
+            return asyncio.run(within())
+        except TimeoutError:
+            raise RowFailed(f"not done within {seconds:.0f} s") from None
+        except (ProtocolError, OSError) as error:
+            raise RowFailed(f"{type(error).__name__}: {error}") from error
 
 
-async def compare(options: argparse.Namespace) -> list[dict[str, Any]]:
-    folder = ROOT / "build" / "bench"
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = []
-    with broker("bench-east") as (east, _), broker("bench-west") as (west, target):
-        for codec in options.codecs.split(","):
-            topic = f"bench-{codec}"
-            async with ClusterClient(east) as client:
-                await client.create_topics([NewTopic(topic, PARTITIONS, 1)])
-            count = await asyncio.to_thread(fill, east, topic, codec, options.mb)
-            runs: dict[str, list[dict[str, float]]] = {name: [] for name in options.only.split(",")}
-            # The first copy warms the target's JVM for everybody and is not counted.
-            await measure("isthmus", east, west, topic, count, target, folder)
-            for _ in range(options.repeat):
-                for name, found in runs.items():
-                    found.append(await measure(name, east, west, topic, count, target, folder))
-                    print(codec, name, {key: round(value, 1) for key, value in found[-1].items()}, flush=True)
-            for name, found in runs.items():
-                rows.append(
-                    {
-                        "codec": codec,
-                        "contender": name,
-                        "mb": options.mb,
-                        **{key: round(median(run[key] for run in found), 2) for key in found[0]},
-                    }
-                )
-    return rows
-
-
-def show(rows: list[dict[str, Any]]) -> None:
-    print(
-        f"{'codec':6} {'contender':10} {'MB/s':>7} {'MB/CPU-s':>9} {'broker s/GB':>12} {'first':>7} {'MB':>5}"
+def catching_up(run: Run, codec: str) -> Iterator[Row]:
+    """Throughput; from the same runs the target broker's CPU, the start, and memory."""
+    data = Data(count=int(run.mb * 1000), size=1000, codec=codec)
+    topic = run.topic(data)
+    # The first copy warms the target's JVM for everybody and is not counted.
+    run.turn(lambda: catch_up(OURS, run.between, topic, data))
+    sides = run.sides(lambda contender: catch_up(contender, run.between, topic, data))
+    lost = run.given_up
+    yield report.loads(f"catch-up {codec}", sides, *_CODECS[codec]) | {"given_up": lost}
+    yield report.less(
+        f"target broker's CPU, {codec}", _only(sides, "target_cpu_s_per_gb"), ("target_cpu_s_per_gb",), 1.0
     )
-    for row in rows:
-        print(
-            f"{row['codec']:6} {row['contender']:10} {row['mb_per_s']:7.1f} {row['mb_per_cpu_s']:9.1f}"
-            f" {row['target_broker_cpu_s_per_gb']:12.1f} {row['first_record_s']:7.2f} {row['peak_mb']:5.0f}"
-        )
+    if codec == "none":
+        starts = _only(sides, "first_record_s")
+        yield report.at_most("start to first record", starts, _ours(starts, "first_record_s"), _START_MAX_S)
+    memory = _only(sides, "resident_mb")
+    yield report.at_most(f"peak memory, {codec}", memory, _ours(memory, "resident_mb"), _MEMORY_MAX_MB)
 
 
-def run_one(settings_json: str) -> int:
-    """The copying process of ours: what `isthmus replicate` runs."""
-    import logging
+def small_records(run: Run, *, one_by_one: bool) -> Iterator[Row]:
+    data = Data(count=300_000 if one_by_one else int(run.mb * 10_000) // 4, size=100, one_by_one=one_by_one)
+    topic = run.topic(data)
+    sides = run.sides(lambda contender: catch_up(contender, run.between, topic, data))
+    name, must = ("one-record batches", 3.0) if one_by_one else ("full batches", 10.0)
+    yield report.loads(f"100 B, {name}", sides, None, must) | {"given_up": run.given_up}
 
-    import uvloop
-    from prometheus_client import CollectorRegistry
 
-    from replicator.settings import LinkSettings
-    from replicator.worker import run_link
+def many_partitions(run: Run) -> Iterator[Row]:
+    data = Data(count=100_000, size=1000, partitions=1000)
+    topic = run.topic(data)
+    sides = run.sides(lambda contender: catch_up(contender, run.between, topic, data), once=True)
+    memory = _only(sides, "resident_mb")
+    row = report.at_most(
+        "peak memory, 1,000 partitions", memory, _ours(memory, "resident_mb"), _MEMORY_MANY_MAX_MB
+    )
+    yield row | {"given_up": run.given_up}
 
-    logging.basicConfig(level=logging.INFO)
 
-    async def main() -> int:
-        ending = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
-        return await run_link(LinkSettings.model_validate_json(settings_json), ending, CollectorRegistry())
+def live_traffic(run: Run) -> Iterator[Row]:
+    seen: Sides = {}
 
-    return int(uvloop.run(main()))
+    async def turn(contender: str) -> dict[str, float | None]:
+        figures, new_topic_s = await live(contender, run.between)
+        seen.setdefault(contender, {"new_topic_s": new_topic_s})
+        return figures
+
+    sides = run.sides(turn)
+    lost = run.given_up
+    yield report.less("1,000 records/s of 1 KB, ms", sides, ("p50_ms", "p99_ms"), 0.25) | {"given_up": lost}
+    yield report.at_most("a new topic is seen", seen, _ours(seen, "new_topic_s"), _NEW_TOPIC_MAX_S)
+
+
+def reading_again(run: Run) -> Iterator[Row]:
+    topic = run.topic(failover.DATA)
+    sides = run.sides(lambda contender: failover.read_again(contender, run.between, topic), once=True)
+    ours = sides.get(OURS)
+    worst = max((abs(value) for value in ours.values()), default=None) if ours else None
+    yield report.at_most("read again after failover", sides, worst, 0.0) | {"given_up": run.given_up}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that come from the same runs."""
+
+    name: str
+    rows: Callable[[Run], Iterator[Row]]
+
+
+PARTS = (
+    *(Part(f"catch-up {codec}", partial(catching_up, codec=codec)) for codec in _CODECS),
+    Part("small full batches", partial(small_records, one_by_one=False)),
+    Part("small one-record batches", partial(small_records, one_by_one=True)),
+    Part("live latency and new topic", live_traffic),
+    Part("failover", reading_again),
+    Part("many partitions", many_partitions),
+)
+
+
+def _only(sides: Sides, figure: str) -> Sides:
+    return {side: {figure: figures[figure]} for side, figures in sides.items()}
+
+
+def _ours(sides: Sides, figure: str) -> float | None:
+    value: float | None = sides.get(OURS, {}).get(figure)
+    return value
+
+
+def measure(options: argparse.Namespace, parts: list[Part], *, kafka: bool) -> list[Row]:
+    rows: list[Row] = []
+    compile_modules()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-link-")))
+        run = Run(stack.enter_context(ground(folder, kafka=kafka)), options, TimeLeft(options.minutes * 60))
+        print(report.head(), flush=True)
+        for part in parts:
+            try:
+                for row in part.rows(run):
+                    rows.append(row)
+                    print(report.line(row), flush=True)
+            except RowFailed as failure:
+                rows.append(given_up(part.name, str(failure)))
+                print(report.line(rows[-1]), flush=True)
+            finally:
+                run.tidy()
+    return rows
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mb", type=int, default=300)
-    parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--codecs", default="none,lz4")
-    parser.add_argument("--only", default=",".join(CONTENDERS), help="contenders, separated by commas")
+    parser.add_argument("--mb", type=int, default=1000, help="of record values, of a catch-up")
+    parser.add_argument("--repeat", type=int, default=3, help="turns of ours; medians are shown")
+    parser.add_argument("--mm2-repeat", type=int, default=1, help="turns of each MirrorMaker 2")
+    parser.add_argument("--minutes", type=float, default=RUN_S / 60, help="limit of the whole run")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="parts whose name holds TEXT")
+    parser.add_argument("--no-mm2", action="store_true", help="ours alone")
+    parser.add_argument("--brokers", choices=("kafka", "isthmus"), help="between which is copied")
+    parser.add_argument("--list", action="store_true", help="names of the parts")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench" / "link.json")
-    parser.add_argument("--run-link", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.run_link:
-        return run_one(options.run_link)
-    rows = asyncio.run(compare(options))
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps({"rows": rows, "cpus": os.cpu_count()}, indent=1) + "\n")
-    show(rows)
-    return 0
+    parts = [part for part in PARTS if not options.only or any(text in part.name for text in options.only)]
+    if options.list:
+        print("\n".join(part.name for part in parts))
+        return 0
+    if not parts:
+        print(f"no part holds {' or '.join(options.only)}; --list names them", file=sys.stderr)
+        return 2
+    java = mm2_script().is_file() and shutil.which("java") is not None
+    kafka = java if options.brokers is None else options.brokers == "kafka"
+    if not java and (kafka or not options.no_mm2):
+        print(f"no {mm2_script()} or no java: ours alone, between brokers of ours", flush=True)
+        kafka, options.no_mm2 = False, True
+    began = time.monotonic()
+    rows = measure(options, parts, kafka=kafka)
+    facts = {"mb": options.mb, "brokers": "kafka" if kafka else "isthmus", "cpus": os.cpu_count()}
+    write(options.json, facts | {"minutes": round((time.monotonic() - began) / 60, 1)}, rows)
+    print(f"{options.json}: {len(rows)} rows")
+    return 1 if any("not_measured" in row or row.get("given_up") for row in rows) else 0
 
 
 if __name__ == "__main__":

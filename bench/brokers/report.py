@@ -77,27 +77,27 @@ def line(row: Row) -> str:
     for side in (OURS, THEIRS):
         each = row.get(side, {})
         names = ("mb_s", 8, 0), ("mb_cpu_s", 9, 0), ("p50_ms", 8, 2), ("p99_ms", 8, 2), ("resident_mb", 8, 0)
-        cells.append(" ".join(_number(each.get(name), width, digits) for name, width, digits in names))
+        cells.append(" ".join(number(each.get(name), width, digits) for name, width, digits in names))
     if row["ratio_mb_s"] is not None:
         cells.append(f"{row['ratio_mb_s']:6.2f} {row['ratio_mb_cpu_s']:6.2f}")
     return " | ".join(cells) + mark
 
 
-def _number(value: float | None, width: int, digits: int) -> str:
+def number(value: float | None, width: int, digits: int) -> str:
     return f"{'-':>{width}}" if value is None else f"{value:{width}.{digits}f}"
 
 
 def _figures(row: Row) -> str:
-    parts = []
-    for side in (OURS, THEIRS):
-        if side in row:
-            shown = ", ".join(f"{name} {_plain(value)}" for name, value in row[side].items())
-            parts.append(f"{side}: {shown}")
+    parts = [f"{side}: {figures_of(row[side])}" for side in (OURS, THEIRS) if side in row]
     if row.get("ratio") is not None:
         parts.append(f"ratio {row['ratio']:.2f}, at most {row['must_ratio_max']}")
     elif "must_max" in row:
         parts.append(f"at most {row['must_max']:g}")
     return " | ".join(parts)
+
+
+def figures_of(figures: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {_plain(value)}" for name, value in figures.items())
 
 
 def _plain(value: Any) -> str:

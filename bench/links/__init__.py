@@ -1,0 +1,1 @@
+"""Parts of `bench.link`: the rows of a link beside MirrorMaker 2."""

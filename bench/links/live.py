@@ -1,0 +1,124 @@
+"""Copying what comes in: how late 1,000 records a second are at the target, and when a new topic is seen.
+
+Latency runs from the producer's call to the consumer's at the target, both of librdkafka in this process
+and without pauses of their own (`linger.ms` 0), so producing and consuming (about a millisecond) are in all
+contenders' figures. Nothing is set otherwise than for catching up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+from confluent_kafka import OFFSET_END, Consumer, Producer
+from confluent_kafka import TopicPartition as Place
+
+from bench.brokers.limits import RowFailed
+from bench.links.catch_up import Figures, ends
+from bench.links.sides import MM2, Ground, copying
+from protocol.client import ClusterClient, NewTopic
+
+RATE = 1000
+_SIZE = 1000
+_WARM_S = 10.0
+_MEASURED_S = 20.0
+_PARTITIONS = 6
+_STAMP = struct.Struct(">q")
+
+
+async def live(contender: str, between: Ground) -> tuple[Figures, float | None]:
+    """Latency, and seconds until a new topic's record is at the target.
+
+    The latter is not waited for where discovery is left at ten minutes (MirrorMaker 2 as it comes).
+    """
+    topic = between.source.topic(_PARTITIONS)
+    async with (
+        ClusterClient(between.target.bootstrap) as client,
+        copying(contender, between, f"{topic}(-new)?") as copier,
+    ):
+        at_target = copier.at_target(topic)
+        with Feed(between.source.bootstrap, topic):
+            while not await ends(client, at_target, _PARTITIONS):
+                copier.cpu_s()
+                await asyncio.sleep(0.1)
+            latencies = await asyncio.to_thread(_listen, between.target.bootstrap, at_target)
+        if len(latencies) < RATE * _MEASURED_S / 2:
+            raise RowFailed(f"only {len(latencies)} records in {_MEASURED_S:g} s: the machine is too busy")
+        latencies.sort()
+        figures: Figures = {
+            "p50_ms": latencies[len(latencies) // 2] * 1000,
+            "p99_ms": latencies[len(latencies) * 99 // 100] * 1000,
+            "resident_mb": copier.peak_mb(),
+        }
+        return figures, None if contender == MM2 else await _new_topic(
+            client, between, copier.at_target, topic
+        )
+
+
+class Feed:
+    """Produces at a steady rate, each record with the time of its call, until the body ends."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._topic = topic
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Feed:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        filler = b"x" * (_SIZE - _STAMP.size)
+        begun, sent = time.monotonic(), 0
+        while not self._ending.is_set():
+            due = int((time.monotonic() - begun) * RATE)
+            # What could not be sent in time is not made up for in one burst.
+            begun, due = (
+                (begun + (due - sent - RATE) / RATE, sent + RATE) if due - sent > RATE else (begun, due)
+            )
+            for number in range(sent, due):
+                value = _STAMP.pack(time.monotonic_ns()) + filler
+                self._producer.produce(self._topic, value=value, partition=number % _PARTITIONS)
+            sent = due
+            self._producer.poll(0)
+            time.sleep(0.0005)
+        self._producer.flush(30)
+
+
+def _listen(bootstrap: str, topic: str) -> list[float]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([Place(topic, partition, OFFSET_END) for partition in range(_PARTITIONS)])
+    found: list[float] = []
+    begun = time.monotonic()
+    try:
+        while (now := time.monotonic()) < begun + _WARM_S + _MEASURED_S:
+            for message in consumer.consume(100, 0.001):
+                if not message.error() and now > begun + _WARM_S:
+                    (sent,) = _STAMP.unpack_from(message.value() or b"")
+                    found.append((time.monotonic_ns() - sent) / 1e9)
+    finally:
+        consumer.close()
+    return found
+
+
+async def _new_topic(
+    client: ClusterClient, between: Ground, at_target: Callable[[str], str], topic: str
+) -> float:
+    name = f"{topic}-new"
+    async with ClusterClient(between.source.bootstrap) as source:
+        await source.create_topics([NewTopic(name, 1, 1)])
+    producer = Producer({"bootstrap.servers": between.source.bootstrap})
+    began = time.monotonic()
+    producer.produce(name, value=b"first")
+    await asyncio.to_thread(producer.flush, 30)
+    while not await ends(client, at_target(name), 1):  # noqa: ASYNC110 (polls a broker)
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began

@@ -1,0 +1,199 @@
+"""Who copies, and between which brokers: our link, MirrorMaker 2 as it comes, MirrorMaker 2 tuned.
+
+Owns processes. All three get the same properties file, and run between the same two brokers: Apache Kafka's
+where it can be had, else ours. CPU and memory are those of the copying process alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench.brokers.limits import RowFailed
+from bench.brokers.sides import OURS, ROOT, Side, free_port, interop_script, isthmus
+from protocol.client import ClusterClient
+from protocol.errors import ProtocolError
+
+MM2 = "mm2"
+TUNED = "mm2_tuned"
+CONTENDERS = (OURS, MM2, TUNED)
+
+_STARTED_WITHIN_S = 240.0
+_ENDED_WITHIN_S = 60.0
+_FOR_ALL = """
+replication.factor=1
+offset-syncs.topic.replication.factor=1
+heartbeats.topic.replication.factor=1
+checkpoints.topic.replication.factor=1
+offset.storage.replication.factor=1
+status.storage.replication.factor=1
+config.storage.replication.factor=1
+"""
+_FOR_MM2 = """
+sync.group.offsets.enabled=true
+emit.checkpoints.interval.seconds=5
+sync.group.offsets.interval.seconds=5
+"""
+_FOR_TUNED = """
+tasks.max=4
+refresh.topics.interval.seconds=5
+source.consumer.fetch.min.bytes=262144
+source.consumer.max.partition.fetch.bytes=4194304
+source.consumer.fetch.max.bytes=33554432
+source.consumer.max.poll.records=20000
+source.consumer.receive.buffer.bytes=1048576
+target.producer.batch.size=524288
+target.producer.linger.ms=50
+target.producer.buffer.memory=134217728
+target.producer.max.request.size=4194304
+"""
+
+
+def mm2_script() -> Path:
+    return interop_script().with_name("mm2.sh")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The two brokers between which is copied, and where files go."""
+
+    source: Side
+    target: Side
+    folder: Path
+
+
+@contextlib.contextmanager
+def ground(folder: Path, *, kafka: bool) -> Iterator[Ground]:
+    """Two brokers with default settings; ours keep their data below `folder`."""
+    with contextlib.ExitStack() as stack:
+        if kafka:
+            source, target = (stack.enter_context(_apache_kafka(name)) for name in ("source", "target"))
+        else:
+            source, target = (
+                stack.enter_context(isthmus(folder / "brokers" / name)) for name in ("source", "target")
+            )
+        yield Ground(source, target, folder)
+
+
+@contextlib.contextmanager
+def _apache_kafka(place: str) -> Iterator[Side]:
+    script, name, port = interop_script(), f"bench-link-{place}-{os.getpid()}", free_port()
+    environment = {"INTEROP_WAIT_S": "180", **os.environ, "INTEROP_CONTROLLER_PORT": str(free_port())}
+    command = [str(script), "start", name, str(port), "log.retention.ms=-1"]
+    try:
+        began = time.monotonic()
+        started = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        yield Side("kafka", port, int(started.stdout.split()[-1]), time.monotonic() - began)
+    finally:
+        subprocess.run([str(script), "wipe", name], check=False, capture_output=True)
+
+
+class Copier:
+    """A running contender. What it copies of `topic` is at the target under `at_target(topic)`."""
+
+    def __init__(self, alias: str, process: psutil.Process, began: float) -> None:
+        self.alias = alias
+        self.began = began
+        """When it was started, by the monotonic clock."""
+        self.made: set[str] = set()
+        self._process = process
+
+    def at_target(self, topic: str) -> str:
+        self.made.add(f"{self.alias}.{topic}")
+        return f"{self.alias}.{topic}"
+
+    def cpu_s(self) -> float:
+        try:
+            used = self._process.cpu_times()
+        except psutil.NoSuchProcess:
+            raise RowFailed("the copying process has ended") from None
+        return float(used.user + used.system)
+
+    def peak_mb(self) -> float:
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1000
+        raise RowFailed("the copying process has ended")
+
+
+@contextlib.asynccontextmanager
+async def copying(contender: str, between: Ground, topics: str) -> AsyncIterator[Copier]:
+    """Runs a contender over the topics of a pattern, under an alias that nobody had before; afterwards what
+    it copied is deleted, or the disk would be full in the middle of the table."""
+    alias = f"e{time.time_ns() % 10**10}"
+    properties = between.folder / f"{alias}.properties"
+    properties.write_text(
+        f"clusters={alias}, target\n"
+        f"{alias}.bootstrap.servers={between.source.bootstrap}\n"
+        f"target.bootstrap.servers={between.target.bootstrap}\n"
+        f"{alias}->target.enabled=true\n"
+        f"{alias}->target.topics={topics}\n"
+        + _FOR_ALL
+        + (_FOR_MM2 if contender != OURS else "")
+        + (_FOR_TUNED if contender == TUNED else "")
+    )
+    copier: Copier | None = None
+    try:
+        async with _running(contender, alias, between, properties) as copier:
+            yield copier
+    finally:
+        if copier is not None and copier.made:
+            async with ClusterClient(between.target.bootstrap) as client:
+                with contextlib.suppress(ProtocolError):
+                    await client.delete_topics(copier.made)
+
+
+@contextlib.asynccontextmanager
+async def _running(contender: str, alias: str, between: Ground, properties: Path) -> AsyncIterator[Copier]:
+    began = time.monotonic()
+    if contender == OURS:
+        with (between.folder / "isthmus.log").open("ab") as log:
+            command = [sys.executable, "-m", "isthmus", "replicate", str(properties)]
+            process = psutil.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+        try:
+            yield Copier(alias, process, began)
+        finally:
+            await asyncio.to_thread(_end, process)
+        return
+    name = f"bench-{alias}"
+    script = str(mm2_script())
+    try:
+        yield Copier(alias, await asyncio.to_thread(_start_mm2, script, properties, name), began)
+    finally:
+        await asyncio.to_thread(subprocess.run, [script, "stop", name], check=False, capture_output=True)
+
+
+def _start_mm2(script: str, properties: Path, name: str) -> psutil.Process:
+    try:
+        started = subprocess.run(
+            [script, "start", str(properties), name],
+            env={"INTEROP_WAIT_S": "180", **os.environ},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_STARTED_WITHIN_S,
+        )
+    except (subprocess.SubprocessError, OSError) as error:
+        raise RowFailed(f"MirrorMaker 2 did not start: {error}") from error
+    return psutil.Process(int(started.stdout.split()[-1]))
+
+
+def _end(process: psutil.Popen) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_ENDED_WITHIN_S)
+    except psutil.TimeoutExpired:
+        print("the link does not end: killed", file=sys.stderr, flush=True)
+        process.kill()
+        process.wait()
