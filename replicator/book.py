@@ -46,6 +46,8 @@ class State(StrEnum):
     """It has a gap, and goes on once somebody acknowledges it (`on_gap: stop`)."""
     GONE = "gone"
     """The source topic is deleted."""
+    PAUSED = "paused"
+    """Somebody has paused it (`isthmus links pause`)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +61,8 @@ class Account:
     state: State = State.OPENING
     reason: str = ""
     not_before: float = 0.0
+    starts: int = 0
+    """How often it was begun here."""
     new_producer: bool = False
     """The next start must not go on with the old producer's sequence numbers."""
     resume_at: int = -1
@@ -97,13 +101,20 @@ class Book:
             found = self.accounts[tp] = Account(tp, target, PartitionMetrics(self.metrics, tp))
         return found
 
+    def drop(self, tp: TopicPartition) -> None:
+        """Forgets a partition that is another worker's now."""
+        account = self.accounts.pop(tp, None)
+        self.dirty.pop(tp, None)
+        if account is not None:
+            self.metrics.drop(tp)
+
     # What the engine reports
 
     def copied(self, tp: TopicPartition, copied: Copied) -> None:
         """Books an acknowledged write."""
-        account = self.accounts[tp]
-        entry = account.entry
-        if entry is None:
+        account = self.accounts.get(tp)
+        entry = account.entry if account is not None else None
+        if account is None or entry is None:
             return
         ledger = entry.ledger
         if copied.runs and copied.runs[0].target < ledger.runs.target_end:
@@ -117,13 +128,17 @@ class Book:
 
     def seen(self, chunk: Chunk) -> None:
         """Notes how far the source is."""
-        account = self.accounts[chunk.tp]
+        account = self.accounts.get(chunk.tp)
+        if account is None:
+            return
         end = chunk.last_stable_offset if chunk.last_stable_offset >= 0 else chunk.high_watermark
         account.source_end = account.seen_end = end
 
     def fault(self, fault: SourceFault) -> None:
         """The source stopped a partition."""
-        account = self.accounts[fault.tp]
+        account = self.accounts.get(fault.tp)
+        if account is None:
+            return
         self._stop(account, State.WAITING, f"{fault.kind}: {fault.message}", 0.0)
         if fault.kind is FaultKind.RETENTION or fault.kind is FaultKind.TRUNCATED:
             account.resume_at = fault.resume_offset
@@ -136,8 +151,8 @@ class Book:
 
     def failed(self, tp: TopicPartition, error: TransferError) -> None:
         """The target stopped a partition."""
-        account = self.accounts[tp]
-        if isinstance(error, ClosedError) and account.state is State.WAITING:
+        account = self.accounts.get(tp)
+        if account is None or (isinstance(error, ClosedError) and account.state is State.WAITING):
             return  # closed on purpose
         if isinstance(error, PositionLostError):
             account.new_producer = True
@@ -193,7 +208,11 @@ class Book:
 
     def take_dirty(self) -> dict[TopicPartition, Entry]:
         """Entries to store now; they count as stored until `put_back`."""
-        entries = {tp: entry for tp in self.dirty if (entry := self.accounts[tp].entry) is not None}
+        entries = {
+            tp: account.entry
+            for tp in self.dirty
+            if (account := self.accounts.get(tp)) is not None and account.entry is not None
+        }
         self.dirty.clear()
         self.bytes_not_stored = 0
         return entries
@@ -201,7 +220,8 @@ class Book:
     def put_back(self, entries: Iterable[TopicPartition]) -> None:
         """They could not be stored."""
         for tp in entries:
-            self.mark(tp)
+            if tp in self.accounts:
+                self.mark(tp)
 
     def observe(self) -> None:
         """Brings the gauges up to date."""
@@ -255,6 +275,7 @@ def _account_json(account: Account) -> dict[str, Any]:
         "target": str(account.target),
         "state": account.state.value,
         "reason": account.reason,
+        "starts": account.starts,
     }
     if account.entry is not None:
         ledger = account.entry.ledger

@@ -197,6 +197,7 @@ def _settings(request: CopyRequest, source_id: str, target_id: str) -> LinkSetti
             "replication_factor": request.replication_factor,
             "refresh_topics": not request.until_now,
             "widens": True,
+            "shared": False,
             "sync_topic_acls": False,
             "sync_group_offsets": False,
             "emit_checkpoints": False,

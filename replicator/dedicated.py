@@ -48,13 +48,18 @@ async def run_links(
     stop: asyncio.Event,
     registry: CollectorRegistry,
     statuses: Mapping[str, LinkStatus] | None = None,
+    rest: str = "",
 ) -> int:
-    """Runs all until `stop`; the worst exit code: failed, then differences, then fine."""
+    """Runs all until `stop`; the worst exit code: failed, then differences, then fine. `rest` is where this
+    process answers requests about its links, for other workers to know."""
     registries = {link.name: CollectorRegistry() for link in links}
     registry.register(JointMetrics(registries.values()))
     left = {link.name for link in links}
     codes = await asyncio.gather(
-        *(_run(link, stop, registries[link.name], (statuses or {}).get(link.name), left) for link in links)
+        *(
+            _run(link, stop, registries[link.name], (statuses or {}).get(link.name), left, rest)
+            for link in links
+        )
     )
     return next(code for code in _WORST_FIRST if code in codes or code == EXIT_OK)
 
@@ -65,12 +70,13 @@ async def _run(
     registry: CollectorRegistry,
     status: LinkStatus | None,
     left: set[str],
+    rest: str,
 ) -> int:
     try:
         if link.offsets == "identical":
             code = await run_mirrors(link, stop, registry, status)
         else:
-            code = await run_link(link, stop, registry, status)
+            code = await run_link(link, stop, registry, status, rest)
     except Exception:  # noqa: BLE001 (whatever it is, the other links go on)
         _log.exception("link %s ended by a fault that nobody foresaw", link.name)
         code = EXIT_FAILED

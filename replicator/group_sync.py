@@ -61,6 +61,10 @@ class GroupSync:
         self.standings: dict[str, Standing] = {}
         self.translations: dict[str, GroupTranslation] = {}
 
+    def accept(self, groups: NameFilter) -> None:
+        """Only these from now on."""
+        self._groups = groups
+
     async def once(self) -> None:
         """Reads, translates and writes all groups. Raises ProtocolError if the source cannot be asked."""
         names = [

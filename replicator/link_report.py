@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from protocol.client import LATEST, NO_RETRIES, ClusterClient, Isolation
@@ -18,6 +18,8 @@ from replicator.acknowledgements import Acknowledged, differences_of, open_diffe
 from replicator.piecemeal import piecemeal
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
+from replicator.workers.control import Desired
+from replicator.workers.report import WorkerReport, owners, reports
 from transfer.ledger import PartitionLedger
 
 _CONNECT_S = 3.0
@@ -40,6 +42,10 @@ class LinkReport:
     differences: int
     """On record and not acknowledged by anybody."""
     source_problem: str = ""
+    workers: list[dict[str, Any]] = field(default_factory=list)
+    """Processes that run the link, as each last said."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Changed by command, and not as in the link's file."""
 
 
 async def link_report(settings: LinkSettings) -> LinkReport:
@@ -48,7 +54,8 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         "isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
     ) as client:
         store = ProgressStore(client, settings.progress_topic)
-        ledgers = {tp: entry.ledger for tp, entry in (await store.refresh()).entries().items()}
+        progress = await store.refresh()
+        ledgers = {tp: entry.ledger for tp, entry in progress.entries().items()}
     problem = ""
     ends: Mapping[TopicPartition, SourceEnd] = {}
     try:
@@ -60,8 +67,37 @@ async def link_report(settings: LinkSettings) -> LinkReport:
     except (ProtocolError, TimeoutError) as error:
         problem = str(error) or "no answer in time"
     known = store.acknowledged
-    rows = [row(tp, ledger, ends.get(tp), known) for tp, ledger in sorted(ledgers.items())]
-    return LinkReport(rows, len(open_differences(ledgers, known)), problem)
+    workers = reports(progress.notes)
+    owner = owners(workers)
+    desired = Desired.read(progress.notes)
+    rows = [
+        row(tp, ledger, ends.get(tp), known)
+        | at_worker(tp, owner.get(tp))
+        | {"paused": desired.paused_because(tp)}
+        for tp, ledger in sorted(ledgers.items())
+    ]
+    return LinkReport(
+        rows,
+        len(open_differences(ledgers, known)),
+        problem,
+        [one.to_json() for one in workers],
+        dict(desired.settings),
+    )
+
+
+def at_worker(tp: TopicPartition, report: WorkerReport | None) -> dict[str, Any]:
+    """Who copies a partition, and how it stands there; None while nobody says so."""
+    if report is None:
+        return dict.fromkeys(("worker", "at_worker", "rate", "lane", "starts", "reason"))
+    standing = report.partitions[tp]
+    return {
+        "worker": report.worker,
+        "at_worker": standing.state,
+        "rate": standing.rate,
+        "lane": standing.lane,
+        "starts": standing.starts,
+        "reason": standing.reason,
+    }
 
 
 async def source_ends(

@@ -75,6 +75,11 @@ class LinkMetrics:
             registry=registry,
         ).labels(name)
 
+    def drop(self, tp: TopicPartition) -> None:
+        """What is another worker's now is told by that one; what was counted here stays counted."""
+        for gauge in (self.lag, self.gap_offsets):
+            gauge.remove(self.name, tp.topic, str(tp.partition))
+
     def copied(self, partition: PartitionMetrics, copied: Copied) -> None:
         """Counts an acknowledged write."""
         partition.records.inc(copied.records)

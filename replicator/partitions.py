@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
@@ -31,6 +33,8 @@ _log = logging.getLogger("isthmus.replicator")
 
 _AT_A_TIME = 16
 _TRY_AGAIN_S = 1.0
+_DRAIN_S = 10.0
+_PAUSING = "pausing"
 _TARGET_RECREATED = "the target topic was created again"
 
 
@@ -67,6 +71,10 @@ class Partitions:
         self._wanted: dict[str, Wanted] = {}
         self.stored: dict[TopicPartition, Entry] = {}
         """Progress read at the start, until its partition is opened."""
+        self.owns: Callable[[TopicPartition], bool] = lambda _: True
+        """Whether this worker may copy a partition now."""
+        self.paused: Callable[[TopicPartition], str] = lambda _: ""
+        """Why a partition is to stand still, because somebody said so; empty: it is not."""
         self.initial: dict[TopicPartition, int] = {}
         """Where the partitions of the link's first start begin (-1: at their log's start)."""
 
@@ -78,12 +86,23 @@ class Partitions:
             if there is None:
                 continue
             for number in topic.source.partitions:
-                if number in there.partitions:
-                    tp = TopicPartition(topic.source.name, number)
+                tp = TopicPartition(topic.source.name, number)
+                if number in there.partitions and self.owns(tp):
                     account = self._book.account(tp, TopicPartition(topic.target_name, number))
                     self._check_target(account, topic)
-                    if account.state is not State.RUNNING and tp not in self._tasks:
-                        self._start(account)
+                    self._start_or_pause(account)
+
+    def _start_or_pause(self, account: Account) -> None:
+        paused = self.paused(account.tp)
+        task = self._tasks.get(account.tp)
+        if task is not None:
+            if paused and task.get_name() != _PAUSING:
+                task.cancel()  # what it waits for may take long
+            return
+        if not paused and account.state is not State.RUNNING:
+            self._start(account)
+        elif paused and account.state is not State.PAUSED:
+            self._begin_task(account, self._pause(account, paused), _PAUSING)
 
     def _check_target(self, account: Account, topic: Wanted) -> None:
         if account.state is not State.RUNNING or account.entry is None or topic.target is None:
@@ -93,9 +112,72 @@ class Partitions:
             account.reason = _TARGET_RECREATED
 
     def _start(self, account: Account) -> None:
-        task = asyncio.create_task(self._bring_up(account))
+        self._begin_task(account, self._bring_up(account))
+
+    def _begin_task(self, account: Account, work: Coroutine[Any, Any, None], name: str = "") -> None:
+        task = asyncio.create_task(work, name=name or None)
         self._tasks[account.tp] = task
-        task.add_done_callback(lambda _: self._tasks.pop(account.tp, None))
+        task.add_done_callback(lambda done: self._ended(account.tp, done))
+
+    def _ended(self, tp: TopicPartition, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(tp) is task:
+            del self._tasks[tp]
+
+    async def _pause(self, account: Account, why: str) -> None:
+        await self._stop(account)
+        self._book.settle(account)
+        account.state, account.reason, account.not_before = State.PAUSED, why, 0.0
+        _log.info("%s %s", account.tp, why)
+
+    def restart(self, tp: TopicPartition) -> None:
+        """Has it begun anew from its progress at the next `reconcile`, whatever it waits for."""
+        account = self._book.accounts.get(tp)
+        if account is not None:
+            account.not_before = 0.0
+            if account.state is not State.PAUSED:
+                account.state, account.reason = State.WAITING, "restarted by command"
+            task = self._tasks.get(tp)
+            if task is not None:
+                task.cancel()
+
+    async def let_go(self, tp: TopicPartition) -> None:
+        """Stops it in order: what is on its way is waited for, for a while."""
+        await self._end_task(tp)
+        account = self._book.accounts.get(tp)
+        if account is not None:
+            await self._stop(account)
+            self._book.settle(account)
+
+    async def abandon(self, tp: TopicPartition) -> None:
+        """Stops it at once: what is on its way is given up, and not booked."""
+        account = self._book.accounts.get(tp)
+        if account is not None:
+            account.state = State.WAITING
+            await self._sink.close(account.target)
+        await self._end_task(tp)
+        await self._engine.stop_partition(tp, abandon=True)
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """They are another worker's: nothing is known of them here."""
+        for tp in tps:
+            self._book.drop(tp)
+            self.stored.pop(tp, None)
+
+    async def _stop(self, account: Account) -> None:
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                await self._engine.stop_partition(account.tp)
+        except TimeoutError:
+            account.state = State.WAITING
+            await self._sink.close(account.target)
+            await self._engine.stop_partition(account.tp, abandon=True)
+        await self._sink.close(account.target)
+
+    async def _end_task(self, tp: TopicPartition) -> None:
+        task = self._tasks.get(tp)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
         """Ends all attempts."""
@@ -190,6 +272,7 @@ class Partitions:
             account.source_end = account.seen_end = -1
         account.state = State.RUNNING
         account.reason = ""
+        account.starts += 1
 
     async def _progress_of(self, account: Account) -> Entry | None:
         """Progress belongs to one topic of the target: when that has another name than before, what this name

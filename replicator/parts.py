@@ -22,6 +22,7 @@ from replicator.progress import ProgressStore
 from replicator.refused import RefusedBatches
 from replicator.settings import LinkSettings
 from replicator.target_topics import TargetTopics
+from replicator.workers.permit import Permit
 from transfer.engine import Engine
 from transfer.kafka.fetcher import FetchSettings
 from transfer.kafka.sink import KafkaSink, ProduceSettings
@@ -55,7 +56,11 @@ class Parts:
                 connections_per_broker=flow.fetch_connections_per_broker,
             ),
         )
-        self.sink = KafkaSink(target, ProduceSettings(request_bytes=flow.produce_request_bytes))
+        self.permit = Permit()
+        """Without it a worker of a shared link writes nothing."""
+        self.sink = KafkaSink(
+            target, ProduceSettings(request_bytes=flow.produce_request_bytes), may_write=self.may_write
+        )
         origin = self._origin()
         self.engine = Engine(
             self.source,
@@ -64,6 +69,7 @@ class Parts:
             max_bytes=flow.max_bytes_in_flight,
             partition_bytes=flow.partition_bytes_in_flight,
         )
+        self._saving = asyncio.Lock()
         self.store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
         self.partitions = self._partitions(origin)
         self.topics = TargetTopics(
@@ -106,12 +112,41 @@ class Parts:
             origin=origin,
         )
 
+    def apply(self, settings: LinkSettings) -> None:
+        """Goes on with other settings; of those that a running link can change (`workers.control`)."""
+        self.settings = settings
+        self.topic_filter = settings.topic_filter()
+        self.group_filter = NameFilter(settings.groups, settings.groups_exclude)
+        self.book.retry_refused_s = settings.retry_refused_s
+        self.poke.set()
+
+    def may_write(self) -> bool:
+        """Whether no other worker has the partitions of this one."""
+        return not self.settings.shared or self.permit.allows()
+
     def ledgers(self) -> Mapping[TopicPartition, PartitionLedger]:
-        """Ledgers of all opened partitions by source partition."""
-        return {tp: account.entry.ledger for tp, account in self.book.accounts.items() if account.entry}
+        """By source partition: of those opened here, and of other workers' as they last stored them."""
+        found = {tp: account.entry.ledger for tp, account in self.book.accounts.items() if account.entry}
+        if self.settings.shared:
+            progress = self.store.progress
+            for tp in progress.partitions():
+                if tp not in found and tp.topic in self.found.wanted and not self.partitions.owns(tp):
+                    ledger = progress.ledger(tp)
+                    if ledger is not None:
+                        found[tp] = ledger
+        return found
 
     async def save(self) -> None:
         """Stores the progress that is not stored yet. Raises ProtocolError."""
+        async with self._saving:
+            if self.may_write():
+                await self._save()
+
+    async def _save(self) -> None:
+        overwritten = self.store.progress.overwritten
+        for tp in overwritten & self.book.accounts.keys():
+            self.book.mark(tp)
+        overwritten.clear()
         entries = self.book.take_dirty()
         if entries:
             try:

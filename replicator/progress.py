@@ -7,7 +7,7 @@ Everybody who wants to translate, audit or wait for a link reads this topic thro
 
 Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
 `former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
-`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`.
+`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `control/…` and `worker/…` (`workers`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -56,9 +56,9 @@ class Entry:
         return TopicPartition(self.ledger.source.topic, self.ledger.source.partition)
 
 
-def rows_of(entry: Entry) -> tuple[list[Row], int]:
+def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
     """The rows to write for an entry (slices that are full now, then its record), and how many slices it has
-    then. The last run stays out of slices, because it may still grow."""
+    then. The last run stays out of slices, because it may still grow. `epoch` is its owner's."""
     runs = entry.ledger.runs
     sealed = max(len(runs) - 1, 0) // RUNS_PER_SLICE
     rows: list[Row] = []
@@ -66,19 +66,26 @@ def rows_of(entry: Entry) -> tuple[list[Row], int]:
         part = runs.part(index * RUNS_PER_SLICE, (index + 1) * RUNS_PER_SLICE)
         rows.append((_slice_key(entry.ledger, index), part.encode()))
     topic, partition = entry.tp
-    rows.append((f"partition/{topic}/{partition}".encode(), _head(entry, sealed)))
+    rows.append((f"partition/{topic}/{partition}".encode(), _head(entry, sealed, epoch)))
     return rows, sealed
 
 
-def _head(entry: Entry, sealed: int) -> bytes:
+def _head(entry: Entry, sealed: int, epoch: int = 0) -> bytes:
     runs = entry.ledger.runs.part(sealed * RUNS_PER_SLICE)
     value = {
         "ledger": replace(entry.ledger, runs=runs).to_json(),
         "producer": list(entry.producer) if entry.producer else None,
         "epoch": entry.epoch,
         "sealed": sealed,
+        "by": epoch,  # stays the last key: see `_epoch_of`
     }
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _epoch_of(head: bytes) -> int | None:
+    """Epoch of the worker that wrote it, without reading all of it; None from versions that had none."""
+    _, mark, rest = head[-24:].rpartition(b'"by":')
+    return int(rest.rstrip(b"}")) if mark else None
 
 
 def _former_key(tp: TopicPartition, target_topic: str) -> bytes:
@@ -103,6 +110,12 @@ class Progress:
     """What the link has set at the target, by source topic."""
     acknowledged: dict[Difference, Acknowledgement] = field(default_factory=dict)
     """Differences that somebody has taken note of."""
+    notes: dict[bytes, bytes] = field(default_factory=dict)
+    """What people want (`control/…`) and what workers say of themselves (`worker/…`): see `workers`."""
+    highest_epoch: int = 0
+    overwritten: set[TopicPartition] = field(default_factory=set)
+    """Partitions whose newest record in the log is not their owner's: the owner has to write it again."""
+    _ledgers: dict[TopicPartition, tuple[bytes, PartitionLedger]] = field(default_factory=dict)
     _acls: dict[bytes, dict[Acl, Granted]] = field(default_factory=dict)
     _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
     _parts: dict[bytes, bytes] = field(default_factory=dict)
@@ -115,6 +128,10 @@ class Progress:
                 self.initial = _read_initial(value)
             elif key == _LEASE_KEY:
                 self.lease.apply(value)
+            elif key.startswith((b"control/", b"worker/")):
+                _put(self.notes, key, value)
+            elif key.startswith((b"partition/", b"runs/", b"former/")):
+                self._apply_progress(key, value)
             elif key.startswith(b"settings/"):
                 self.settings[key.decode().partition("/")[2]] = _read_settings(value)
             elif key.startswith(acl_store.PREFIX.encode()):
@@ -123,11 +140,46 @@ class Progress:
                 row = acknowledgements.read_row(key, value or b"")
                 if row is not None:
                     self.acknowledged[row[0]] = row[1]
-            elif key.startswith((b"runs/", b"former/")):
-                _put(self._parts, key, value)
-            elif key.startswith(b"partition/"):
-                _, topic, partition = key.decode().split("/")
-                _put(self._heads, TopicPartition(topic, int(partition)), value)
+
+    def _apply_progress(self, key: bytes, value: bytes | None) -> None:
+        if key.startswith(b"partition/"):
+            _, topic, partition = key.decode().split("/")
+            self._apply_head(TopicPartition(topic, int(partition)), value)
+        else:
+            _put(self._parts, key, value)
+
+    def _apply_head(self, tp: TopicPartition, value: bytes | None) -> None:
+        """A worker that has lost the partition may have its last word on its way: it counts for nothing."""
+        epoch = _epoch_of(value) if value is not None else None
+        if epoch is not None:
+            self.highest_epoch = max(self.highest_epoch, epoch)
+            known = self._heads.get(tp)
+            if known is not None and epoch < (_epoch_of(known) or 0):
+                self.overwritten.add(tp)
+                return
+        _put(self._heads, tp, value)
+
+    def entry(self, tp: TopicPartition) -> Entry | None:
+        """Of one partition."""
+        head = self._heads.get(tp)
+        return self._readable(tp, head) if head is not None else None
+
+    def ledger(self, tp: TopicPartition) -> PartitionLedger | None:
+        """Of one partition, to look at: read once for each record."""
+        head = self._heads.get(tp)
+        if head is None:
+            return None
+        known = self._ledgers.get(tp)
+        if known is None or known[0] is not head:
+            entry = self._readable(tp, head)
+            if entry is None:
+                return None
+            known = self._ledgers[tp] = (head, entry.ledger)
+        return known[1]
+
+    def partitions(self) -> Set[TopicPartition]:
+        """All that have progress."""
+        return self._heads.keys()
 
     def acls(self) -> dict[Acl, Granted]:
         """What the link has granted at the target, and why."""
@@ -210,6 +262,8 @@ class ProgressStore:
         self._topic = InternalTopic(client, topic, replication_factor=replication_factor, configs=_CONFIGS)
         self._progress = Progress()
         self._reading = asyncio.Lock()  # rows count in the order of the log
+        self.epoch = 0
+        """Of the plan by which this worker has its partitions; a record of a lower one counts for nothing."""
 
     async def load(self) -> Progress:
         """Creates the topic if need be and reads it to its end; no less, or all would be copied again."""
@@ -229,7 +283,7 @@ class ProgressStore:
         rows: list[Row] = []
         slices: list[tuple[Entry, int]] = []
         for entry in entries:
-            new, sealed = rows_of(entry)
+            new, sealed = rows_of(entry, self.epoch)
             rows += new
             slices.append((entry, sealed))
         await self._topic.append(rows)
@@ -272,10 +326,33 @@ class ProgressStore:
         """Notes who took note of which differences."""
         await self._topic.append([acknowledgements.row_of(*item) for item in acknowledged.items()])
 
+    async def save_notes(self, notes: Mapping[str, bytes | None]) -> None:
+        """Stores rows of `control/…` and `worker/…`; None removes one."""
+        await self._topic.append([(key.encode(), value) for key, value in notes.items()])
+
     @property
     def acknowledged(self) -> Acknowledged:
         """As last read."""
         return self._progress.acknowledged
+
+    @property
+    def progress(self) -> Progress:
+        """As last read."""
+        return self._progress
+
+    @property
+    def lease(self) -> LeaseView:
+        """As last read."""
+        return self._progress.lease
+
+    @property
+    def highest_epoch(self) -> int:
+        """As last read."""
+        return self._progress.highest_epoch
+
+    def partitions(self) -> Set[TopicPartition]:
+        """All that have progress, as last read."""
+        return self._progress.partitions()
 
 
 async def read_ledgers(client: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:

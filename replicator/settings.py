@@ -157,6 +157,11 @@ class LinkSettings(BaseModel):
     emit_heartbeats_interval_s: float = Field(default=1.0, gt=0)
     heartbeats_replication: bool = True
 
+    shared: bool = True
+    """Any number of processes may run this link and share its partitions; False: one process, all of it."""
+    worker_session_timeout_s: float = Field(default=8.0, ge=1, le=1800)
+    """A worker that the target's group coordinator has not heard of for so long has lost its partitions."""
+
     take_over: TakeOver | None = None
     """At its first start the link goes on where MirrorMaker 2 stopped."""
     widens: bool = False
@@ -170,6 +175,8 @@ class LinkSettings(BaseModel):
     """What is lost to the copy is always on record; `stop`: its partition goes on once it is acknowledged."""
     on_refused: Literal["stop", "dead_letter"] = "stop"
     """A batch that is too large or has a refused time: its partition waits, or it is put aside, on record."""
+    rate_limit: int = Field(default=0, ge=0)
+    """Bytes per second that all workers of the link read together; 0: no limit."""
     drain_s: float = Field(default=10.0, ge=0)
     """How long a stopping link waits for what is on its way."""
     flow: Flow = Flow()
@@ -228,6 +235,11 @@ class LinkSettings(BaseModel):
     def progress_topic(self) -> str:
         """The internal topic at the target that holds progress and ledger."""
         return progress_topic(self.source.alias, self.target.alias)
+
+    @property
+    def workers_group(self) -> str:
+        """The group at the target by which processes of this link share it."""
+        return self.progress_topic.removesuffix(".internal")
 
     @property
     def dead_letter_topic(self) -> str:

@@ -6,7 +6,7 @@ the parts that go on with it. Asks both clusters; decides nothing about single p
 
 from __future__ import annotations
 
-from protocol.client import LATEST, Isolation
+from protocol.client import LATEST, ClientError, Isolation
 from protocol.types import TopicPartition
 from replicator.acl_sync import AclSync
 from replicator.discovery import discover
@@ -22,17 +22,28 @@ class Start:
         self._parts = parts
         self._acls = acls
 
-    async def load(self) -> None:
-        """Reads what is stored, notes where the first start begins, hands both on. Raises ProtocolError."""
+    async def load(self, *, leading: bool) -> None:
+        """Reads what is stored, notes (as the leader) where the first start begins, hands both on.
+
+        Raises ProtocolError, also while the leader has not noted that yet.
+        """
         parts = self._parts
-        progress = await parts.store.refresh()  # also what the owner before us wrote last
-        parts.topics.ours = dict(progress.settings)
-        self._acls.owned = progress.acls()
+        progress = await self.take_lead()
         if progress.initial is None or parts.settings.widens:
+            if not leading:
+                raise ClientError("the worker that leads this link has not begun it yet")
             await self._begin(progress)
             progress = await parts.store.refresh()
         parts.partitions.stored = progress.entries()
         parts.partitions.initial = progress.initial or {}
+
+    async def take_lead(self) -> Progress:
+        """Reads what the leader before us had set at the target."""
+        progress = await self._parts.store.refresh()  # also what the owner before us wrote last
+        topics = self._parts.topics
+        topics.ours = {**progress.settings, **{name: topics.ours[name] for name in topics.not_stored}}
+        self._acls.owned = progress.acls()
+        return progress
 
     async def _begin(self, progress: Progress) -> None:
         """Notes where partitions begin that are not known yet: all of them at the link's first start."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -20,10 +20,9 @@ from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
 from replicator.book import Account, State
-from replicator.discovery import discover
+from replicator.finding import Finding
 from replicator.jobs import Job, Jobs
 from replicator.lease import LeaseHeld, LeaseLost
-from replicator.lease_keeper import LeaseKeeper
 from replicator.link_report import readable_ends
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
@@ -31,6 +30,8 @@ from replicator.reach import Reach
 from replicator.settings import LinkSettings
 from replicator.starting import Start
 from replicator.upkeep import Upkeep
+from replicator.workers.obeying import Obeying
+from replicator.workers.sharing import Exclusive, Shared, Sharing
 from transfer.ledger import PartitionLedger
 
 _log = logging.getLogger("isthmus.replicator")
@@ -38,14 +39,20 @@ _log = logging.getLogger("isthmus.replicator")
 EXIT_OK, EXIT_FAILED, EXIT_DIFFERENCES = 0, 1, 3
 
 _LOOK_AT_CLUSTERS_S = 1.0
+_LOOK_AT_WISHES_S = 1.0
+_REPORT_S = 0.5
 _LAST_SAVE_S = 5.0
 _ONCE_MORE = ("groups", "checkpoints", "offset syncs")
 
 
 async def run_link(
-    settings: LinkSettings, stop: asyncio.Event, registry: CollectorRegistry, status: LinkStatus | None = None
+    settings: LinkSettings,
+    stop: asyncio.Event,
+    registry: CollectorRegistry,
+    status: LinkStatus | None = None,
+    rest: str = "",
 ) -> int:
-    """Runs the link until `stop` is set; the exit code says how it ended."""
+    """Runs the link until `stop` is set; the exit code says how it ended. `rest`: see `Link`."""
     status = status or LinkStatus(settings.name)
     metrics = LinkMetrics(settings.name, registry)
     reach = status.reach = Reach(settings, metrics)
@@ -56,7 +63,7 @@ async def run_link(
             _log.error("%s ended and has copied nothing: %s", status.name, why)
             return EXIT_FAILED
         status.connected.set()
-        link = Link(settings, *clients, metrics, reach)
+        link = Link(settings, *clients, metrics, reach, rest)
         status.link = link
         return await link.run(stop)
 
@@ -89,16 +96,25 @@ class Link:
         target: ClusterClient,
         metrics: LinkMetrics,
         reach: Reach,
+        rest: str = "",
     ) -> None:
+        """`rest` is where this process answers requests about its links, for the others to know."""
         self._parts = parts = Parts(settings, source, target, metrics)
         self._reach = reach
         self._jobs = Jobs(settings.name, metrics)
-        self._lease = LeaseKeeper(settings.name, parts.store)
         self._upkeep = Upkeep(parts, self.ledgers)
         self._start = Start(parts, self._upkeep.acls)
-        self._only: Set[str] | None = None
-        """Topics that the link keeps to: those of its start, when it is told not to look for more."""
+        self._finding = Finding(parts, self._upkeep.note_settings)
+        self._sharing: Sharing = (
+            Shared(settings, target, parts, self._finding, self.problems, rest)
+            if settings.shared
+            else Exclusive(settings, parts.store)
+        )
+        self._obeying = Obeying(parts, self._upkeep.groups, self._sharing.give_up)
+        self._taking_lead = asyncio.Lock()
+        self._begun = asyncio.Event()
         self._state = "starting"
+        self._nobody_left = True
         self._at_the_end: list[tuple[str, Job]] = []
         """What is done once more when the link ends in order, so that a planned failover loses nothing."""
 
@@ -118,20 +134,29 @@ class Link:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Until `stop`, or until something breaks that waiting does not cure."""
+        sharing = asyncio.create_task(self._share())
         jobs = [asyncio.create_task(self._start_and_discover())]
         stopping = asyncio.create_task(stop.wait())
         try:
             jobs += self._periodic()
-            await asyncio.wait({stopping, *jobs}, return_when=asyncio.FIRST_COMPLETED)
-            broken = next((job.exception() for job in jobs if job.done() and not job.cancelled()), None)
-            return await self._end(jobs, broken)
+            running = [sharing, *jobs]
+            await asyncio.wait({stopping, *running}, return_when=asyncio.FIRST_COMPLETED)
+            broken = next((job.exception() for job in running if job.done() and not job.cancelled()), None)
+            return await self._end(jobs, sharing, broken)
         finally:
-            for task in (stopping, *jobs):
+            tasks = (stopping, sharing, *jobs)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(stopping, *jobs, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._parts.aclose()
 
-    async def _end(self, jobs: list[asyncio.Task[None]], broken: BaseException | None) -> int:
+    async def _share(self) -> None:
+        await self._begun.wait()
+        await self._sharing.run()
+
+    async def _end(
+        self, jobs: list[asyncio.Task[None]], sharing: asyncio.Task[None], broken: BaseException | None
+    ) -> int:
         self._state = "stopping"
         self._parts.engine.stop()
         for running in jobs:
@@ -141,7 +166,7 @@ class Link:
             _log.error("%s", broken)  # the other owner writes progress and groups now
             return EXIT_FAILED
         drained = await self._parts.engine.drain(self._parts.settings.drain_s)
-        await self._write_last()
+        await self._write_last(sharing)
         if broken is not None:
             _log.error("the link cannot go on: %r", broken, exc_info=broken)
             return EXIT_FAILED
@@ -153,15 +178,34 @@ class Link:
         """What nobody has acknowledged."""
         return open_differences(self.ledgers(), self._parts.store.acknowledged)
 
-    async def _write_last(self) -> None:
-        first = (("progress", self._parts.save), ("acknowledgements", self._parts.store.refresh))
-        for what, job in (*first, *self._at_the_end, ("lease", self._lease.release)):
-            try:
-                async with asyncio.timeout(_LAST_SAVE_S):
-                    await job()
-            except (ProtocolError, TimeoutError) as error:
-                _log.warning("%s could not be written at the end: %s", what, error or "no time left")
-                break  # the others need the same cluster
+    async def _write_last(self, sharing: asyncio.Task[None]) -> None:
+        """Others hear of us until our progress is stored. Who leaves last does what is the whole link's."""
+        if not await self._last("progress", self._parts.save):
+            return
+        sharing.cancel()
+        await asyncio.gather(sharing, return_exceptions=True)
+        last = [("lease", self._sharing.release)]
+        if not self._begun.is_set() or not await self._last("workers", self._leave):
+            return
+        if not self._nobody_left:
+            last = []
+        for what, job in (("acknowledgements", self._parts.store.refresh), *self._at_the_end, *last):
+            if not last and what != "acknowledgements":
+                return
+            if not await self._last(what, job):
+                return  # the others need the same cluster
+
+    async def _leave(self) -> None:
+        self._nobody_left = await self._sharing.leave()
+
+    async def _last(self, what: str, job: Job) -> bool:
+        try:
+            async with asyncio.timeout(_LAST_SAVE_S):
+                await job()
+        except (ProtocolError, TimeoutError) as error:
+            _log.warning("%s could not be written at the end: %s", what, error or "no time left")
+            return False
+        return True
 
     def _periodic(self) -> list[asyncio.Task[None]]:
         parts = self._parts
@@ -172,9 +216,10 @@ class Link:
             for one in (
                 self._jobs.every("lag", lambda: parts.settings.refresh_topics_interval_s, self._look_at_lag),
                 self._jobs.every("clusters", lambda: _LOOK_AT_CLUSTERS_S, self._look_at_clusters),
-                *(self._jobs.every(one.what, one.interval_s, one.job) for one in upkeep),
+                *(self._jobs.every(one.what, one.interval_s, self._if_leading(one.job)) for one in upkeep),
+                self._jobs.every("control", lambda: _LOOK_AT_WISHES_S, self._obey),
+                self._jobs.every("report", lambda: _REPORT_S, self._report),
                 self._store_progress(),
-                self._lease.keep(),
                 parts.engine.run(),
             )
         ]
@@ -182,34 +227,50 @@ class Link:
     async def _start_and_discover(self) -> None:
         parts = self._parts
         await self._jobs.until_done("progress", parts.store.load)
-        await self._jobs.until_done("lease", self._lease.acquire)
-        await self._jobs.until_done("start", self._start.load)
+        await self._jobs.until_done("lease", self._sharing.begin)
+        self._begun.set()
+        await self._sharing.ready()
+        await self._jobs.until_done("control", self._obeying.once)
+        await self._jobs.until_done("start", lambda: self._start.load(leading=self._sharing.leading))
         self._state = "running"
         settings = parts.settings
-        await self._jobs.attempt("topics", self._discover)
+        await self._jobs.attempt("topics", self._find)
         if settings.sync_topic_configs:
-            await self._jobs.attempt("topic settings", self._upkeep.sync_settings)
+            await self._jobs.attempt("topic settings", self._if_leading(self._upkeep.sync_settings))
         if settings.sync_topic_acls:
-            await self._jobs.attempt("ACLs", self._upkeep.sync_acls)
+            await self._jobs.attempt("ACLs", self._if_leading(self._upkeep.sync_acls))
         await self._jobs.every(
-            "topics", lambda: parts.settings.refresh_topics_interval_s, self._discover, parts.poke
+            "topics", lambda: parts.settings.refresh_topics_interval_s, self._find, parts.poke
         )
 
-    async def _discover(self) -> None:
+    async def _obey(self) -> None:
+        if self._begun.is_set():
+            await self._obeying.once()
         parts = self._parts
-        source = (await parts.source_client.metadata(None)).topics
-        if self._only is not None:
-            source = {name: source[name] for name in self._only & source.keys()}
-        target = await parts.target_client.metadata(None)
-        found = discover(source, target.topics, parts.topic_filter, parts.naming)
-        if self._only is None and not parts.settings.refresh_topics:
-            self._only = found.wanted.keys()
-        if await parts.topics.ensure(found.wanted.values()):
-            target = await parts.target_client.metadata(None)
-            found = discover(source, target.topics, parts.topic_filter, parts.naming)
-            await self._upkeep.note_settings()
-        parts.found = found
-        parts.partitions.reconcile(found.wanted)
+        parts.engine.pace.limit = parts.settings.rate_limit / self._sharing.workers
+
+    async def _report(self) -> None:
+        if self._state == "running":
+            await self._sharing.report()
+
+    async def _find(self) -> None:
+        await self._finding.once(make_topics=await self._leading())
+
+    async def _leading(self) -> bool:
+        """Who begins to lead reads first what was set at the target before."""
+        async with self._taking_lead:
+            if self._sharing.leading and self._sharing.take_lead():
+                await self._start.take_lead()
+        return self._sharing.leading
+
+    def _if_leading(self, job: Job) -> Job:
+        """What is done once for the link."""
+
+        async def run() -> None:
+            if await self._leading():
+                await job()
+
+        return run
 
     async def _look_at_lag(self) -> None:
         """Asks for the source's ends, so that the lag is also true of partitions that stand still."""
@@ -221,7 +282,9 @@ class Link:
         ]
         ends, _ = await readable_ends(parts.source_client, spots)
         for tp, end in ends.items():
-            parts.book.accounts[tp].source_end = end
+            account = parts.book.accounts.get(tp)
+            if account is not None:  # else it was given up meanwhile
+                account.source_end = end
 
     async def _look_at_clusters(self) -> None:
         await self._reach.look(self._parts.source_client, self._parts.target_client)
@@ -241,6 +304,17 @@ class Link:
             parts.book.observe()
             self._upkeep.observe()
 
+    def problems(self) -> dict[str, str]:
+        """What is wrong now, by what it concerns."""
+        workers, wishes = self._sharing.to_json().get("problem"), self._obeying.problem
+        return {
+            **self._reach.problems,
+            **self._jobs.problems,
+            **self._parts.topics.problems,
+            **({"workers": workers} if workers else {}),
+            **({"settings": wishes} if wishes else {}),
+        }
+
     def to_json(self) -> dict[str, Any]:
         """The link's status."""
         parts = self._parts
@@ -248,9 +322,10 @@ class Link:
         return {
             "link": parts.settings.name,
             "state": self._state,
+            "worker": self._sharing.to_json(),
             "source_cluster": parts.source_client.cluster_id,
             "target_cluster": parts.target_client.cluster_id,
-            "problems": {**self._reach.problems, **self._jobs.problems, **parts.topics.problems},
+            "problems": self.problems(),
             "topics": sorted(parts.found.wanted),
             "topics_not_copied": parts.found.refused,
             "partitions": parts.book.to_json(),

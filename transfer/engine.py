@@ -27,6 +27,7 @@ from transfer.endpoint import (
     TransferError,
 )
 from transfer.ledger import Copied
+from transfer.pace import Pace
 
 
 class Observer(Protocol):
@@ -84,6 +85,8 @@ class Engine:
         self._partition_bytes = partition_bytes
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._bytes = 0
+        self.pace = Pace()
+        """A limit in bytes per second for all partitions together; none at first."""
         self._room = asyncio.Event()
         self._room.set()
         self._reader: asyncio.Task[None] | None = None
@@ -162,6 +165,7 @@ class Engine:
     async def _read(self) -> None:
         while True:
             await self._room.wait()
+            await self.pace.wait()
             deliveries = await self._source.read()
             if not deliveries:
                 return
@@ -184,6 +188,7 @@ class Engine:
         lane.bytes += chunk.size
         lane.position = chunk.next_offset
         self._bytes += chunk.size
+        self.pace.spend(chunk.size)
         if self._bytes >= self._max_bytes:
             self._room.clear()
         if lane.until is not None and chunk.next_offset >= lane.until:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.commands.link_check import check
+from isthmus.commands.link_control import pause, restart, resume, set_settings
 from isthmus.commands.link_gaps import acknowledge_gap, noted
 from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
@@ -15,17 +16,23 @@ from isthmus.topologies import DEFAULT_FILE, unanswered
 
 if TYPE_CHECKING:
     from replicator.drift import Drift
+    from replicator.link_report import LinkReport
     from replicator.settings import LinkSettings
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="What links have copied.")
 app.command()(check)
 app.command()(acknowledge_gap)
+app.command()(pause)
+app.command()(resume)
+app.command()(restart)
+app.command("set")(set_settings)
 
 
 @app.command()
 def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
-    """Show per partition what was copied, what is left, and every gap.
+    """Show per partition what was copied, what is left, which worker has it, and every gap; and all workers.
 
+    Workers tell every few seconds how they stand; what none of them says anything about has no worker.
     Ends with 3 when there are gaps that nobody has acknowledged (isthmus links acknowledge-gap).
 
     Example: isthmus links status 'east->west'
@@ -38,15 +45,24 @@ def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> 
         silent = unanswered(asked.topology, asked.clusters[:1], file) if asked is not None else []
         note(f"lag is not known: {(silent or [report.source_problem])[0]}")
     if as_json:
-        print_json({"link": link, "partitions": report.rows, "source_problem": report.source_problem})
+        print_json(
+            {
+                "link": link,
+                "partitions": report.rows,
+                "source_problem": report.source_problem,
+                "workers": report.workers,
+                "settings_changed": report.settings,
+            }
+        )
     else:
         _show(report.rows)
+        _show_workers(report)
     if report.differences:
         raise typer.Exit(DIFFERENCES)
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state")
+    columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state", "worker")
     print_table(columns, [[row[column] for column in columns] for row in rows])
     for row in rows:
         where = f"{row['topic']}-{row['partition']}"
@@ -60,6 +76,23 @@ def _show(rows: list[dict[str, Any]]) -> None:
             say(f"left out: {where} {row['left_out']} records that have been at the target (origin_headers)")
         for text in row["notes"]:
             say(f"note: {where} {text}")
+        if row["paused"]:
+            say(f"paused: {where} {row['paused']}")
+        elif row["at_worker"] not in (None, "running"):
+            say(f"{row['at_worker']}: {where} {row['reason']}")
+
+
+def _show_workers(report: LinkReport) -> None:
+    for one in report.workers:
+        lead = ", leads" if one["leads"] else ""
+        silent = ", silent" if one["silent"] else ""
+        rest = f", {one['rest']}" if one["rest"] else ""
+        has = f"{one['partitions']} partitions, {one['rate']} bytes/s"
+        say(f"worker: {one['worker']}: {has}{lead}{silent}{rest}")
+        for what, problem in one["problems"].items():
+            say(f"problem: {one['worker']}: {what}: {problem}")
+    for name, value in report.settings.items():
+        say(f"setting: {name} = {value} (changed by command: isthmus links set)")
 
 
 @app.command()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,12 +39,24 @@ def replicate(
     metrics_port: Annotated[
         int | None, typer.Option(help="Prometheus port; 0 takes a free one", min=0, max=65535)
     ] = None,
+    rest_port: Annotated[
+        int | None, typer.Option(help="REST (status, pause, settings); 0 takes a free port", min=0, max=65535)
+    ] = None,
+    rest_host: Annotated[
+        str, typer.Option(help="address for REST; others than this machine's need --rest-token-file")
+    ] = "127.0.0.1",
+    rest_token_file: Annotated[
+        Path | None, typer.Option(help="REST asks for what this file holds as a bearer token")
+    ] = None,
     data_directory: DataDirectory = None,
 ) -> None:
     """Copy topics, offsets and groups of links until SIGTERM or Ctrl-C.
 
     FILE is a topology, or connect-mirror-maker.properties as it is: settings without a meaning here are
     named, unknown ones are errors. A link whose MirrorMaker 2 was stopped goes on where that stopped.
+
+    Start it several times, on any hosts, with the same file: the processes share the partitions of each link,
+    and what one had goes on at the others within seconds when it ends or is lost.
 
     Progress is kept in the target cluster: stop and start it anywhere. Ends with 3 when something could not
     be copied (a gap), with 1 when a link failed (the others go on) or never reached both its clusters, with 2
@@ -55,6 +69,8 @@ def replicate(
     isthmus replicate connect-mirror-maker.properties --check
 
     isthmus replicate connect-mirror-maker.properties --clusters west --metrics-port 9464
+
+    isthmus replicate links.yaml --rest-port 8083    # then http://127.0.0.1:8083/ in a browser
     """
     import uvloop
 
@@ -69,7 +85,37 @@ def replicate(
         note(f"{file}: {remark}")
     if going_round:
         fail("\nisthmus: ".join(going_round), USAGE)
-    raise typer.Exit(uvloop.run(_run(links, metrics_port)))
+    rest = _Rest(rest_port, rest_host, _token(rest_token_file, rest_port, rest_host))
+    raise typer.Exit(uvloop.run(_run(links, metrics_port, rest)))
+
+
+@dataclass(frozen=True)
+class _Rest:
+    port: int | None
+    host: str
+    token: str
+
+
+def _token(file: Path | None, port: int | None, host: str) -> str:
+    if port is None:
+        return ""
+    from replicator.rest.server import is_local
+
+    if file is None:
+        if not is_local(host):
+            fail(
+                f"--rest-host {host} is reached by others, who could pause links: say --rest-token-file, or"
+                " leave it at 127.0.0.1",
+                USAGE,
+            )
+        return ""
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        fail(f"--rest-token-file {file}: {error}", USAGE)
+    if not token:
+        fail(f"--rest-token-file {file} is empty", USAGE)
+    return token
 
 
 def _into(found: LinkFile, clusters: str | None) -> list[LinkSettings]:
@@ -139,7 +185,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-async def _run(links: Sequence[LinkSettings], metrics_port: int | None) -> int:
+async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: _Rest) -> int:
     from prometheus_client import CollectorRegistry, start_http_server
 
     from isthmus.logs import log_to_stderr
@@ -161,13 +207,34 @@ async def _run(links: Sequence[LinkSettings], metrics_port: int | None) -> int:
         port = server.server_port
     where = f", metrics http://127.0.0.1:{port}/metrics" if port is not None else ""
     statuses = {link.name: LinkStatus(link.name) for link in links}
-    telling = [asyncio.create_task(_tell(status, where)) for status in statuses.values()]
+    async with AsyncExitStack() as stack:
+        url = await _serve(stack, links, statuses, rest)
+        where += f", REST {url}/" if url else ""
+        telling = [asyncio.create_task(_tell(status, where)) for status in statuses.values()]
+        try:
+            return await run_links(links, stop, registry, statuses, url)
+        finally:
+            for task in telling:
+                task.cancel()
+            await asyncio.gather(*telling, return_exceptions=True)
+
+
+async def _serve(
+    stack: AsyncExitStack, links: Sequence[LinkSettings], statuses: Mapping[str, LinkStatus], rest: _Rest
+) -> str:
+    """Where REST answers; nowhere unless it is wanted."""
+    if rest.port is None:
+        return ""
+    from replicator.rest.app import make_app
+    from replicator.rest.server import listen, serving
+
     try:
-        return await run_links(links, stop, registry, statuses)
-    finally:
-        for task in telling:
-            task.cancel()
-        await asyncio.gather(*telling, return_exceptions=True)
+        listening, url = listen(rest.host, rest.port)
+    except OSError as error:
+        fail(f"REST cannot listen on {rest.host} port {rest.port}: {error.strerror or error}")
+    app = make_app({link.name: link for link in links}, lambda name: statuses[name].to_json(), rest.token)
+    await stack.enter_async_context(serving(app, listening))
+    return url
 
 
 async def _tell(status: LinkStatus, where: str) -> None:

@@ -132,6 +132,15 @@ class LinkProcess:
                 stderr=log,
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 before it was started."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def lives(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     async def kill(self) -> None:
         """SIGKILL, and waits until it is gone."""
         if self._process is not None and self._process.returncode is None:

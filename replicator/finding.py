@@ -1,0 +1,57 @@
+"""Looking at both clusters for what there is to copy, each second or so; making topics at the target.
+
+Owns the requests; what is wanted is decided in `discovery`. Only the worker that leads the link makes topics,
+the others see what it has made at their next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Set
+
+from protocol.types import TopicPartition
+from replicator.discovery import Found, discover
+from replicator.parts import Parts
+
+
+class Finding:
+    """Of one link."""
+
+    def __init__(self, parts: Parts, note_settings: Callable[[], Awaitable[None]]) -> None:
+        self._parts = parts
+        self._note_settings = note_settings
+        self._only: Set[str] | None = None
+        """Topics that the link keeps to: those of its start, when it is told not to look for more."""
+
+    async def look(self) -> Found:
+        """What there is now; changes nothing. Raises ProtocolError."""
+        parts = self._parts
+        source = (await parts.source_client.metadata(None)).topics
+        if self._only is not None:
+            source = {name: source[name] for name in self._only & source.keys()}
+        target = await parts.target_client.metadata(None)
+        found = discover(source, target.topics, parts.topic_filter, parts.naming)
+        if self._only is None and not parts.settings.refresh_topics:
+            self._only = found.wanted.keys()
+        return found
+
+    async def once(self, *, make_topics: bool) -> None:
+        """Looks, makes what is missing, and has partitions started and stopped."""
+        parts = self._parts
+        found = await self.look()
+        if make_topics and await parts.topics.ensure(found.wanted.values()):
+            found = await self.look()
+            await self._note_settings()
+        parts.found = found
+        parts.partitions.reconcile(found.wanted)
+
+    async def partitions(self) -> set[TopicPartition]:
+        """All that are to be copied, by whoever. Raises ProtocolError."""
+        found = self._parts.found
+        if not found.wanted:
+            found = await self.look()
+        return partitions_of(found)
+
+
+def partitions_of(found: Found) -> set[TopicPartition]:
+    """All source partitions of the topics that are wanted."""
+    return {TopicPartition(name, n) for name, one in found.wanted.items() for n in one.source.partitions}

@@ -1,0 +1,193 @@
+"""The paths of REST, each a few lines over what the commands use too.
+
+Owns paths, status codes and the token; what is shown is `link_report`'s, what is asked for goes through
+`workers.asking` to all workers of the link, so any of them may be asked. 404 for what is not there, 409 for
+what makes no sense now, 503 while a cluster does not answer.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from protocol.errors import ProtocolError
+from replicator.link_report import LinkReport, link_report
+from replicator.rest.models import Done, Link, LinkName, Partition, Problem, Topic, Values, Why, Worker
+from replicator.rest.page import page_of
+from replicator.settings import LinkSettings
+from replicator.workers import asking
+from replicator.workers.control import Scope
+
+_BY = "REST"
+_BEARER = HTTPBearer(auto_error=False, description="the token of --rest-token-file, if there is one")
+
+Status = Callable[[str], Mapping[str, Any]]
+DryRun = Annotated[bool, Query(description="say what would happen, and change nothing")]
+
+
+def make_app(links: Mapping[str, LinkSettings], status: Status, token: str = "") -> FastAPI:
+    """`status` is how a link stands in this process; with `token` each request has to carry it."""
+
+    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
+        if token and not (given and secrets.compare_digest(given.credentials.encode(), token.encode())):
+            raise HTTPException(401, "this needs the header Authorization: Bearer TOKEN")
+
+    app = FastAPI(
+        title="isthmus links",
+        version="1",
+        summary="How the links of this process stand, and what people want of them.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(check)],
+        responses={code: {"model": Problem} for code in (401, 404, 409, 503)},
+    )
+
+    @app.exception_handler(ProtocolError)
+    async def away(_: Request, error: ProtocolError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 503)
+
+    @app.exception_handler(asking.NotAsked)
+    async def senseless(_: Request, error: asking.NotAsked) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 409)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def page() -> str:
+        return page_of(app.openapi())
+
+    def named(link: str) -> LinkSettings:
+        found = links.get(link) or next((one for one in links.values() if _plain(one.name) == link), None)
+        if found is None:
+            raise HTTPException(404, f"this process has no link {link}; it has {', '.join(links)}")
+        return found
+
+    _reading(app, links, status, named)
+    _asking(app, named)
+    return app
+
+
+def _plain(link: str) -> str:
+    return link.replace("->", "-to-")
+
+
+def _reading(
+    app: FastAPI,
+    links: Mapping[str, LinkSettings],
+    status: Status,
+    named: Callable[[str], LinkSettings],
+) -> None:
+    @app.get("/v1/links", tags=["status"])
+    async def list_links() -> list[LinkName]:
+        """All links of this process."""
+        return [
+            LinkName(link=name, state=found["state"], problems=found["problems"])
+            for name in links
+            for found in (status(name),)
+        ]
+
+    @app.get("/v1/links/{link}", tags=["status"])
+    async def get_link(link: str) -> Link:
+        """All workers and partitions; `link` is `source->target`, or `source-to-target`."""
+        settings = named(link)
+        report = await link_report(settings)
+        return Link(
+            link=settings.name,
+            workers=[Worker.model_validate(one) for one in report.workers],
+            partitions=_partitions(report),
+            differences=report.differences,
+            source_problem=report.source_problem,
+            settings_changed=report.settings,
+        )
+
+    async def of_topic(link: str, topic: str) -> list[Partition]:
+        found = [one for one in _partitions(await link_report(named(link))) if one.topic == topic]
+        if not found:
+            raise HTTPException(404, f"nothing of topic {topic} was copied by {link}")
+        return found
+
+    @app.get("/v1/links/{link}/topics/{topic}", tags=["status"])
+    async def get_topic(link: str, topic: str) -> Topic:
+        """A source topic."""
+        return Topic(topic=topic, partitions=await of_topic(link, topic))
+
+    @app.get("/v1/links/{link}/topics/{topic}/partitions/{partition}", tags=["status"])
+    async def get_partition(link: str, topic: str, partition: int) -> Partition:
+        """A source partition."""
+        for one in await of_topic(link, topic):
+            if one.partition == partition:
+                return one
+        raise HTTPException(404, f"nothing of {topic}-{partition} was copied by {link}")
+
+
+def _partitions(report: LinkReport) -> list[Partition]:
+    return [Partition.model_validate(row) for row in report.rows]
+
+
+def _asking(app: FastAPI, named: Callable[[str], LinkSettings]) -> None:
+    places = {
+        "/v1/links/{link}": "the link",
+        "/v1/links/{link}/topics/{topic}": "a topic",
+        "/v1/links/{link}/topics/{topic}/partitions/{partition}": "a partition",
+    }
+    for place, what in places.items():
+        for verb, (act, text) in _ACTS.items():
+            app.put(
+                f"{place}/{verb}",
+                tags=[verb],
+                summary=f"{verb.capitalize()} {what}",
+                description=text,
+                operation_id=f"{verb}_{what.rpartition(' ')[2]}",
+            )(_endpoint(place, act, named))
+
+    @app.put("/v1/links/{link}/settings", tags=["settings"])
+    async def set_settings(link: str, body: Values, dry_run: DryRun = False) -> Done:
+        """Changes settings of the running link; they hold before its file until unset, after restarts too."""
+        done = await asking.set_values(named(link), body.values, unset=tuple(body.unset), dry_run=dry_run)
+        return Done.model_validate(done.to_json())
+
+
+Act = Callable[[LinkSettings, Scope, str, bool], Awaitable[asking.Asked]]
+
+
+async def _pause(settings: LinkSettings, scope: Scope, why: str, dry_run: bool) -> asking.Asked:
+    return await asking.pause(settings, scope, asking.wish(why, _BY), dry_run=dry_run)
+
+
+async def _resume(settings: LinkSettings, scope: Scope, why: str, dry_run: bool) -> asking.Asked:
+    return await asking.resume(settings, scope, dry_run=dry_run)
+
+
+async def _restart(settings: LinkSettings, scope: Scope, why: str, dry_run: bool) -> asking.Asked:
+    return await asking.restart(settings, scope, asking.wish(why, _BY), dry_run=dry_run)
+
+
+_ACTS: Mapping[str, tuple[Act, str]] = {
+    "pause": (_pause, "Stands still until resumed, also after restarts; what is on its way arrives first."),
+    "resume": (_resume, "Goes on where it stopped, with everything that was paused in it."),
+    "restart": (_restart, "Begins anew from its progress, also what waits for a refused batch."),
+}
+
+
+def _endpoint(place: str, act: Act, named: Callable[[str], LinkSettings]) -> Callable[..., Awaitable[Done]]:
+    async def ask(link: str, scope: Scope, body: Why | None, dry_run: bool) -> Done:
+        done = await act(named(link), scope, body.why if body else "", dry_run)
+        return Done.model_validate(done.to_json())
+
+    async def of_link(link: str, body: Why | None = None, dry_run: DryRun = False) -> Done:
+        return await ask(link, Scope(), body, dry_run)
+
+    async def of_topic(link: str, topic: str, body: Why | None = None, dry_run: DryRun = False) -> Done:
+        return await ask(link, Scope(topic), body, dry_run)
+
+    async def of_partition(
+        link: str, topic: str, partition: int, body: Why | None = None, dry_run: DryRun = False
+    ) -> Done:
+        return await ask(link, Scope(topic, partition), body, dry_run)
+
+    if "{partition}" in place:
+        return of_partition
+    return of_topic if "{topic}" in place else of_link

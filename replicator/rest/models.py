@@ -1,0 +1,101 @@
+"""What REST says and takes, as its OpenAPI page shows it. Units are in the descriptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Worker(BaseModel):
+    """A process that runs the link, as it last said."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    worker: str = Field(description="host:process")
+    host: str
+    pid: int
+    rest: str = Field(description="where its REST answers; empty: nowhere")
+    leads: bool = Field(description="does what is done once for the link: topics, settings, ACLs, groups")
+    epoch: int = Field(description="of the plan by which it has its partitions")
+    began_ms: int
+    at_ms: int = Field(description="when it said so")
+    silent: bool = Field(description="it has said nothing for 15 s")
+    partitions: int
+    rate: int = Field(description="bytes per second")
+    problems: dict[str, str]
+
+
+class Partition(BaseModel):
+    """A source partition."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    topic: str
+    partition: int
+    at_target: str = Field(description="the topic at the target")
+    worker: str | None = Field(description="who copies it; null: nobody says so")
+    at_worker: str | None = Field(description="running, opening, waiting, refused, held, paused or gone")
+    reason: str | None
+    paused: str = Field(description="who paused it, and why; empty: it is not paused")
+    lane: str | None = Field(description="raw: batches as they are; records: each is built anew")
+    rate: int | None = Field(description="bytes per second")
+    starts: int | None = Field(description="how often its worker has begun it")
+    copied: int = Field(description="records")
+    next_source_offset: int
+    lag: int | None = Field(description="source offsets not copied yet; null: not known")
+    state: str
+    gaps: list[tuple[int, int, str]] = Field(description="source offsets from, to (excluded), why")
+
+
+class Link(BaseModel):
+    """One direction of copying."""
+
+    link: str = Field(description="source->target")
+    workers: list[Worker]
+    partitions: list[Partition]
+    differences: int = Field(description="gaps and superseded copies that nobody has acknowledged")
+    source_problem: str = Field(description="why nothing is known of the source's ends; empty: it answers")
+    settings_changed: dict[str, Any] = Field(description="by command or REST, before the link's file")
+
+
+class LinkName(BaseModel):
+    """A link of this process."""
+
+    link: str
+    state: str = Field(description="of this process: connecting, starting, running or stopping")
+    problems: dict[str, str]
+
+
+class Topic(BaseModel):
+    """All partitions of a source topic."""
+
+    topic: str
+    partitions: list[Partition]
+
+
+class Why(BaseModel):
+    """A reason, for the status."""
+
+    why: str = ""
+
+
+class Values(BaseModel):
+    """Settings to change while the link runs."""
+
+    values: dict[str, Any] = Field(default_factory=dict, examples=[{"rate_limit": 20000000}])
+    unset: list[str] = Field(default_factory=list, description="as in the link's file again")
+
+
+class Done(BaseModel):
+    """What follows; within about two seconds at all workers."""
+
+    done: bool = Field(description="false with dry_run")
+    text: str
+    partitions: list[str] = Field(description="those known that it is about")
+
+
+class Problem(BaseModel):
+    """Why not, and what to do."""
+
+    detail: str

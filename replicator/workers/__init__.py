@@ -1,0 +1,1 @@
+"""Several processes that share one link: who has which partition, and what people have asked for."""

@@ -1,0 +1,129 @@
+"""Asking something of a link from any host that reaches its target: pause, resume, restart, settings.
+
+Owns reading what holds now, checking, and writing the records that the workers follow (`control`). With
+`dry_run` nothing is written. Used by commands and REST alike.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.client import NO_RETRIES
+from protocol.types import TopicPartition
+from replicator.progress import Progress, ProgressStore
+from replicator.settings import LinkSettings
+from replicator.workers.control import (
+    Desired,
+    Scope,
+    Wish,
+    changed,
+    pause_rows,
+    restart_rows,
+    resume_rows,
+    settings_rows,
+)
+
+_CONNECT_S = 5.0
+
+Rows = dict[str, bytes | None]
+
+
+class NotAsked(Exception):
+    """It makes no sense now; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`text` says what follows; `partitions` are those known that it is about."""
+
+    text: str
+    partitions: tuple[TopicPartition, ...]
+    done: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {"done": self.done, "text": self.text, "partitions": [str(tp) for tp in self.partitions]}
+
+
+def wish(why: str = "", by: str = "") -> Wish:
+    """Of whoever runs this process, unless `by` says who."""
+    return Wish(by or f"{getpass.getuser()}@{socket.gethostname()}", time.time_ns() // 1_000_000, why)
+
+
+async def pause(settings: LinkSettings, scope: Scope, asked: Wish, *, dry_run: bool = False) -> Asked:
+    """Its partitions stand still, after what is on its way has arrived, until resumed."""
+
+    def rows(progress: Progress) -> tuple[Rows, str]:
+        held = Desired.read(progress.notes).paused
+        wider = [one for one in held if scope.within(one) and one != scope]
+        also = f" ({', '.join(map(str, wider))} is paused already)" if wider else ""
+        return pause_rows(scope, asked), f"{scope} of {settings.name} is paused{also}"
+
+    return await _ask(settings, scope, rows, dry_run=dry_run)
+
+
+async def resume(settings: LinkSettings, scope: Scope, *, dry_run: bool = False) -> Asked:
+    """Ends the pause of the scope and of everything in it. Raises NotAsked."""
+
+    def rows(progress: Progress) -> tuple[Rows, str]:
+        held = Desired.read(progress.notes).paused
+        wider = [one for one in held if scope.within(one) and one != scope]
+        ending = resume_rows(scope, held)
+        if wider:
+            raise NotAsked(
+                f"{scope} stays paused with {wider[0]}: resume that one (it was paused {held[wider[0]]})"
+            )
+        if not ending:
+            raise NotAsked(f"nothing of {scope} of {settings.name} is paused")
+        return ending, f"{scope} of {settings.name} goes on"
+
+    return await _ask(settings, scope, rows, dry_run=dry_run)
+
+
+async def restart(settings: LinkSettings, scope: Scope, asked: Wish, *, dry_run: bool = False) -> Asked:
+    """Its partitions begin anew from their progress, also those that wait for a refused batch."""
+    return await _ask(
+        settings,
+        scope,
+        lambda _: (restart_rows(scope, asked), f"{scope} of {settings.name} begins anew from its progress"),
+        dry_run=dry_run,
+    )
+
+
+async def set_values(
+    settings: LinkSettings, values: Mapping[str, Any], *, unset: tuple[str, ...] = (), dry_run: bool = False
+) -> Asked:
+    """Changes settings of the running link. Raises NotAsked for those that cannot be, or are wrong."""
+
+    def rows(progress: Progress) -> tuple[Rows, str]:
+        before = dict(Desired.read(progress.notes).settings)
+        after = {name: value for name, value in (before | dict(values)).items() if name not in unset}
+        try:
+            changed(settings, after)
+        except ValueError as error:
+            raise NotAsked(str(error)) from error
+        names = [f"{name} = {value}" for name, value in values.items()]
+        names += [f"{name} as in the file" for name in unset]
+        return settings_rows(after), f"{settings.name}: {'; '.join(names) or 'nothing changes'}"
+
+    return await _ask(settings, Scope(), rows, dry_run=dry_run)
+
+
+async def _ask(
+    settings: LinkSettings, scope: Scope, rows: Callable[[Progress], tuple[Rows, str]], *, dry_run: bool
+) -> Asked:
+    async with settings.target.client(
+        "isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
+    ) as client:
+        store = ProgressStore(client, settings.progress_topic, settings.internal_replication_factor)
+        progress = await (store.refresh() if dry_run else store.load())
+        new, text = rows(progress)
+        if not dry_run:
+            await store.save_notes(new)
+    about = tuple(sorted(tp for tp in progress.partitions() if scope.covers(tp)))
+    return Asked(text, about, not dry_run)

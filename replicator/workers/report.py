@@ -1,0 +1,116 @@
+"""What each worker says of itself every few seconds: a record `worker/…` of the progress topic.
+
+Owns its layout and putting the workers of a link together (pure): who has which partition, how fast, and what
+is wrong with it. A worker that is gone without a word leaves its record; the leader takes it away.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from protocol.types import TopicPartition
+
+_log = logging.getLogger("isthmus.replicator")
+
+PREFIX = "worker/"
+EVERY_S = 3.0
+STALE_S = 15.0
+"""A worker that said nothing for so long is not counted, whatever it said last."""
+
+
+class Standing(NamedTuple):
+    """A partition at its worker. `rate` in bytes per second, `lag` in source offsets (-1: not known), and how
+    often it was begun there."""
+
+    state: str
+    rate: int
+    lag: int
+    lane: str
+    starts: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """One worker."""
+
+    worker: str
+    incarnation: str
+    host: str = ""
+    pid: int = 0
+    rest: str = ""
+    leads: bool = False
+    epoch: int = 0
+    began_ms: int = 0
+    at_ms: int = 0
+    problems: Mapping[str, str] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, Standing] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Of its record."""
+        return PREFIX + self.incarnation
+
+    @property
+    def rate(self) -> int:
+        """Bytes per second of all its partitions."""
+        return sum(one.rate for one in self.partitions.values())
+
+    def fresh(self, now_ms: int | None = None) -> bool:
+        """Whether it has spoken lately (by this machine's clock)."""
+        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        return now_ms - self.at_ms < STALE_S * 1000
+
+    def encode(self) -> bytes:
+        topics: dict[str, dict[int, Standing]] = {}
+        for tp, standing in self.partitions.items():
+            topics.setdefault(tp.topic, {})[tp.partition] = standing
+        value = asdict(self) | {"partitions": topics}
+        return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
+
+    @classmethod
+    def decode(cls, data: bytes) -> WorkerReport:
+        """Raises ValueError."""
+        try:
+            value = json.loads(zlib.decompress(data))
+            partitions = {
+                TopicPartition(topic, int(number)): Standing(*standing)
+                for topic, numbers in value["partitions"].items()
+                for number, standing in numbers.items()
+            }
+            return cls(**value | {"partitions": partitions})
+        except (zlib.error, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"a worker's record cannot be read: {error!r}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """For people and machines; partitions are told apart."""
+        row = asdict(self)
+        row["partitions"] = len(self.partitions)
+        return row | {"rate": self.rate, "silent": not self.fresh()}
+
+
+def reports(notes: Mapping[bytes, bytes]) -> list[WorkerReport]:
+    """All that are on record, by worker."""
+    found = []
+    for key, value in notes.items():
+        if key.startswith(PREFIX.encode()):
+            try:
+                found.append(WorkerReport.decode(value))
+            except ValueError as error:
+                _log.error("%s", error)
+    return sorted(found, key=lambda report: report.worker)
+
+
+def owners(all_reports: list[WorkerReport]) -> dict[TopicPartition, WorkerReport]:
+    """Who has which partition: of several that say so the one with the newest plan."""
+    found: dict[TopicPartition, WorkerReport] = {}
+    for report in sorted(all_reports, key=lambda one: (one.epoch, one.at_ms)):
+        if report.fresh():
+            found.update(dict.fromkeys(report.partitions, report))
+    return found
