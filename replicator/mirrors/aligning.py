@@ -14,7 +14,7 @@ from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, RetryPo
 from protocol.client.mirror_calls import EpochEnd, MirrorBatches, MirrorStand
 from protocol.client.retry import retrying
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.mirrors.lineage import HEADROOM
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.partition import MirrorPartition
@@ -38,6 +38,12 @@ class Aligner:
         stand = await self._target.mirror_stand(tp, part.source_text)
         self._source.forget_leader(tp)
         leader = await self._source.leader(tp)
+        if not await is_same_topic(self._source, part):
+            part.stop(
+                "the source topic was created again: delete the mirror to copy the new one, or isthmus"
+                " mirrors failover to keep the old one"
+            )
+            return
         if leader.epoch >= stand.leader_epoch:
             stand = await raised(self._target, tp, part.source_text, leader.epoch + HEADROOM)
         common = await common_end(
@@ -88,6 +94,11 @@ class Aligner:
         if answer.error is not None:
             raise self._target.moved(part.tp, answer.error)
         return stand.end if answer.stand is None else answer.stand.end
+
+
+async def is_same_topic(source: ClusterClient, part: MirrorPartition) -> bool:
+    """Whether the source's topic is the one that is mirrored, by what the client knows. Raises KafkaError."""
+    return uuid_to_text((await source.topic(part.tp.topic)).topic_id) == part.topic_id
 
 
 async def epoch_end(client: ClusterClient, tp: TopicPartition, epoch: int) -> EpochEnd:

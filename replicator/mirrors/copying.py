@@ -20,7 +20,7 @@ from protocol.client import ClientError, ClusterClient, Fetched
 from protocol.client.mirror_calls import MirrorAnswer, MirrorBatches
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
-from replicator.mirrors.aligning import Aligner
+from replicator.mirrors.aligning import Aligner, is_same_topic
 from replicator.mirrors.partition import MirrorPartition, Piece, State
 from replicator.settings import Flow
 from transfer.kafka.positions import last_batch
@@ -209,8 +209,17 @@ class Copying:
             if isinstance(result, KafkaError):
                 self._source.moved(tp, result)
                 part.realign(_now(), None if result.retriable else str(result))
-            else:
+            elif not await self._is_same_topic(part):
+                part.realign(_now())
+            elif part.state is State.COPYING and part.position == asked[tp]:
                 self._take(part, result)
+
+    async def _is_same_topic(self, part: MirrorPartition) -> bool:
+        """Ids never come back: if it is the same one now, it was when the fetch went out."""
+        try:
+            return await is_same_topic(self._source, part)
+        except ProtocolError:
+            return False
 
     def _take(self, part: MirrorPartition, found: Fetched) -> None:
         moves = found.log_start_offset > part.source_start

@@ -66,6 +66,11 @@ class MirrorPartition:
     attempts: int = 0
 
     @property
+    def topic_id(self) -> str:
+        """Of the source's topic, as text: one that is created again is another one."""
+        return self.source_text.rpartition("/")[2]
+
+    @property
     def lag(self) -> int:
         """In offsets; 0 where the source has not been heard."""
         return max(self.source_end - self.end, 0)

@@ -6,6 +6,7 @@ import confluent_kafka
 import pytest
 
 from protocol.client import Committed
+from protocol.errors import KafkaError
 from protocol.records import Codec
 from protocol.types import TopicPartition
 from tests.cluster.links import Pair, create, eventually, fresh, produce, some, two_brokers
@@ -111,6 +112,41 @@ async def test_the_mirror_begins_where_its_source_begins(pair, clients):
         await produce(east, topic, some(2))
         await same_logs(east, west, topic)
         assert running.to_json()["differences"] == []
+
+
+async def test_a_source_that_is_created_again_is_another_one(pair, clients):
+    east, west = clients
+    topic = fresh("again")
+    await create(east, topic)
+    await produce(east, topic, some(5, "old"))
+    async with mirroring(mirror_link(pair.east, pair.west, topic)) as running:
+        await same_logs(east, west, topic)
+        kept = await log_bytes(west, topic)
+        await east.delete_topics([topic])
+
+        async def made():
+            await create(east, topic)
+            return True
+
+        await eventually(_without_errors(made), "created again")
+        await produce(east, topic, some(9, "new"))
+
+        async def said():
+            return any("created again" in text for text in running.to_json()["differences"])
+
+        await eventually(said, "the status says that the source is another topic")
+        assert await log_bytes(west, topic) == kept
+        assert await running.stop() == 3
+
+
+def _without_errors(check):
+    async def quietly():
+        try:
+            return await check()
+        except KafkaError:
+            return False
+
+    return quietly
 
 
 async def test_groups_are_copied_as_they_are(pair, clients):

@@ -10,7 +10,10 @@ import confluent_kafka
 import pytest
 
 from protocol.client import ClusterClient, Committed
+from protocol.client.mirror_calls import Change
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
+from replicator.mirrors.aligning import raised
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
 from replicator.mirrors.restoring import truncate_and_restore
 from replicator.mirrors.reversing import partings, reverse, reversible
@@ -142,6 +145,49 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     values = await asyncio.to_thread(read, pair.west, topic, 18, start=0)
     assert values[0] == (1, "v-0")
     assert values[-1][1] == "after"
+
+
+async def cut_source(client, topic, end):
+    """As an unclean election leaves it: what was there from `end` on is gone, another leader epoch begins."""
+    tp, nobody = TopicPartition(topic, 0), "test/nobody/nothing"
+    await client.alter_mirror(topic, {}, Change(nobody, None))
+    stand = await raised(client, tp, nobody, (await client.leader(tp)).epoch + 1)
+    await client.settle_mirror(tp, nobody, stand.leader_epoch, cut_to=end)
+    await client.alter_mirror(topic, {}, Change(None, nobody))
+
+
+async def test_a_source_that_has_lost_its_end_stops_the_mirror_or_cuts_it(pair, clients):
+    east, west = clients
+    topic = fresh("cut")
+    await create(east, topic)
+    for _ in range(4):
+        await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        kept = await log_bytes(west, topic)
+        await cut_source(east, topic, 10)
+
+        async def written():
+            try:
+                return await produce(east, topic, some(25, "another history")) == 10
+            except KafkaError as error:
+                if error.code is not ErrorCode.POLICY_VIOLATION:  # its leader has not heard yet
+                    raise
+                return False
+
+        await eventually(written, "the source is written to again")
+
+        async def said():
+            return any("lost or replaced" in text for text in running.to_json()["differences"])
+
+        await eventually(said, "the status says that the source lost records")
+        assert await log_bytes(west, topic) == kept
+        assert await running.stop() == 3
+    async with mirroring(link.model_copy(update={"on_truncation": "cut"})) as running:
+        await same_logs(east, west, topic)
+        (part,) = running.to_json()["partitions"].values()
+        assert "10 to 20 were cut off" in part["notes"][0]
 
 
 async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path):
