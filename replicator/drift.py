@@ -18,6 +18,7 @@ from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
 from replicator.target_topics import described
 from replicator.topic_settings import Action, CopyRule, Owner, compare
+from replicator.upstream import Upstream
 
 PARTITIONS = "partitions"
 REPLICATION_FACTOR = "replication factor"
@@ -75,7 +76,9 @@ async def drift(source: ClusterClient, target: ClusterClient, settings: LinkSett
 async def found_now(source: ClusterClient, target: ClusterClient, settings: LinkSettings) -> Found:
     """What the link copies and what it does not, as both clusters are now."""
     here, there = await source.metadata(None), await target.metadata(None)
-    return discover(here.topics, there.topics, topics_of(settings), naming_of(settings))
+    wanted = topics_of(settings)
+    await Upstream(source).look(here.topics, wanted)
+    return discover(here.topics, there.topics, wanted, naming_of(settings))
 
 
 def _settings(

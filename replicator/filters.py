@@ -7,7 +7,7 @@ decision about a topic comes with its reason, for the status page.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from replicator.cycles import is_cycle
 from replicator.naming import HEARTBEATS, Naming
@@ -39,6 +39,24 @@ class TopicFilter:
         self._topics = PatternList(topics)
         self._exclude = PatternList(exclude)
         self._heartbeats = heartbeats
+        self._not_heartbeats: set[str] = set()
+
+    def heartbeats_by_name(self, topics: Iterable[str]) -> list[str]:
+        """Those that are copied only because their names look like heartbeats of a cluster upstream."""
+        return [
+            topic
+            for topic in topics
+            if self._looks_like_heartbeats(topic)
+            and not self._topics.matches(topic)
+            and not self._exclude.matches(topic)
+        ]
+
+    def tell(self, topic: str, *, is_heartbeats: bool) -> None:
+        """What a look into a topic has shown (`upstream`)."""
+        (self._not_heartbeats.discard if is_heartbeats else self._not_heartbeats.add)(topic)
+
+    def _looks_like_heartbeats(self, topic: str) -> bool:
+        return self._heartbeats and topic != HEARTBEATS and self._naming.original(topic) == HEARTBEATS
 
     def refuses(self, topic: str) -> str | None:
         """The reason for not copying `topic`; None: it is copied.
@@ -54,9 +72,11 @@ class TopicFilter:
             return None if self._heartbeats else "heartbeats are not replicated"
         if self._exclude.matches(topic):
             return "excluded by topics_exclude"
-        if self._heartbeats and self._naming.original(topic) == HEARTBEATS:
+        if self._looks_like_heartbeats(topic) and topic not in self._not_heartbeats:
             return None
         if not self._topics.matches(topic):
+            if topic in self._not_heartbeats:
+                return "no pattern in topics matches, and it holds no heartbeats of a cluster upstream"
             return "no pattern in topics matches"
         return None
 

@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
-import time
 
 import pytest
 
 from protocol.client import ClusterClient, Committed, NewTopic
 from protocol.records import Record
 from protocol.types import TopicPartition
+from replicator.drift import found_now
+from replicator.layouts import Heartbeat
+from replicator.progress import read_ledgers
 from tests.chaos.network import Fault, Network, both, free_port
 from tests.chaos.world import RelayedBroker
 from tests.cluster.links import (
@@ -23,8 +25,9 @@ from tests.cluster.links import (
     two_brokers,
 )
 from tests.support.broker import Cluster
-from tests.support.slow import SLOW
+from tests.support.slow import SLOW, slow
 from tests.support.zookeeper import fresh_chroot
+from transfer.kafka.fetch_size import FetchSize
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -112,26 +115,54 @@ def far(zookeeper_server, tmp_path):
             broker.kill()
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-async def test_a_long_round_trip_does_not_bound_the_rate(far, pair, partitions):
-    """With one megabyte for each round trip a partition would take as many of these as it has megabytes,
-    however wide the path is. What is on its way has to follow the distance."""
+@slow("tests/unit/transfer/test_fetch_size.py has the rule")
+async def test_a_long_round_trip_does_not_bound_the_rate(far, pair, monkeypatch):
+    """A partition that moves one megabyte for each round trip cannot keep up, however wide the path is."""
     address, network = far
-    topic, round_trip_s, megabytes = fresh("far-away"), 0.3, 48
-    each = megabytes // partitions
+    topic, sizes = fresh("far-away"), [0]
+    answered = FetchSize.answered
+
+    def noted(self, size, took_s):
+        sizes.append(size)
+        answered(self, size, took_s)
+
+    monkeypatch.setattr(FetchSize, "answered", noted)
     async with ClusterClient(address) as east, ClusterClient(pair.west) as west:
-        await create(east, topic, partitions)
+        await create(east, topic)
         batch = [Record(0, T0, None, bytes(10_000)) for _ in range(50)]
-        for partition in range(partitions):
-            for _ in range(each * 2):
-                await produce(east, topic, batch, partition)
+        for _ in range(48):
+            await produce(east, topic, batch)
         link = Pair("isthmus", address, pair.west).link(topic)
-        slow = network.disturbed(both("client", "far"), Fault(delay_s=round_trip_s / 2))
-        with slow:
+        with network.disturbed(both("client", "far"), Fault(delay_s=0.1)):
             async with running(link):
-                await copied_to(west, link, topic, 50)
-                began = time.monotonic()
-                for partition in range(partitions):
-                    await copied_to(west, link, topic, each * 100, partition)
-                took = time.monotonic() - began
-    assert took < each * round_trip_s / 2
+                await eventually(lambda: _is_copied(west, link, topic, 2400), "all is copied", 120)
+    assert max(sizes) > 3_000_000
+
+
+async def _is_copied(client, link, topic, end):
+    ledger = (await read_ledgers(client, link.name)).get(TopicPartition(topic, 0))
+    return ledger is not None and ledger.next_source_offset >= end
+
+
+async def test_a_users_topic_that_is_called_like_heartbeats_is_its_own(pair, clients):
+    """MirrorMaker 2 copies `my.heartbeats` against `topics`, taking it for a cluster upstream."""
+    east, west = clients
+    mark = fresh("beats").replace("-", "")
+    own, upstream, asked_for = f"my{mark}.heartbeats", f"north{mark}.heartbeats", fresh("asked-for")
+    for name in (own, upstream, asked_for):
+        await create(east, name)
+    await produce(east, own, some(3))
+    beat = Heartbeat("south", f"north{mark}", T0)
+    await produce(east, upstream, [Record(0, T0, beat.key(), beat.value())])
+    await produce(east, asked_for, some(3))
+    link = pair.link(asked_for)
+    found = await found_now(east, west, link)
+    assert upstream in found.wanted
+    assert "holds no heartbeats" in found.refused[own]
+    async with running(link) as running_link:
+        await copied_to(west, link, upstream, 1)
+        await copied_to(west, link, asked_for, 3)
+        assert "holds no heartbeats" in running_link.status.to_json()["topics_not_copied"][own]
+    assert f"{link.source.alias}.{own}" not in (await west.metadata(None)).topics
+    async with running(pair.link(f"{own}|{asked_for}", number=int(link.source.alias[4:]))):
+        await copied_to(west, link, own, 3)

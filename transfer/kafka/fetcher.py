@@ -20,6 +20,7 @@ from protocol.messages.fetch_response import FetchResponse
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import Chunk, SourceFault
 from transfer.kafka.duty import Broken, on_duty
+from transfer.kafka.fetch_size import FetchSize
 from transfer.kafka.positions import Reading, Trouble, answers, fetch_request, interpret
 
 _log = logging.getLogger("isthmus.transfer")
@@ -62,6 +63,7 @@ class BrokerFetcher:
         self._deliver = deliver
         self._trouble = trouble
         self._turn = 0
+        self._size = FetchSize(settings.partition_max_bytes)
         self._wake = asyncio.Event()
         self._tasks = [
             on_duty(self._run(f"fetch-{id(self):x}-{number}"), broken)
@@ -86,6 +88,7 @@ class BrokerFetcher:
                 try:
                     if connection is None or connection.closed:
                         connection = await self._dial(lane)
+                    asked_at = asyncio.get_running_loop().time()
                     response = await self._ask(connection, picked, wait_ms)
                 except ProtocolError as error:
                     _log.info("fetch: %s", error)
@@ -93,7 +96,7 @@ class BrokerFetcher:
                         await connection.close()
                     await self._all_stale(picked)
                     continue
-                await self._take_in(response, picked)
+                await self._take_in(response, picked, asked_at)
         finally:
             if connection is not None:
                 await connection.close()
@@ -129,14 +132,16 @@ class BrokerFetcher:
         request = fetch_request(
             picked.values(),
             max_wait_ms=wait_ms,
-            max_bytes=self._settings.max_bytes,
-            partition_max_bytes=self._settings.partition_max_bytes,
+            max_bytes=self._settings.max_bytes * self._size.factor,
+            partition_max_bytes=self._settings.partition_max_bytes * self._size.factor,
         )
         by_name = any(reading.topic_id == ZERO_UUID for reading in picked.values())
         version = connection.version_of(FetchRequest, _NEWEST_BY_NAME if by_name else None)
         return await connection.send(request, version)
 
-    async def _take_in(self, response: FetchResponse, picked: dict[TopicPartition, Reading]) -> None:
+    async def _take_in(
+        self, response: FetchResponse, picked: dict[TopicPartition, Reading], asked_at: float
+    ) -> None:
         now = asyncio.get_running_loop().time()
         arrived: list[Arrival] = []
         troubles: list[tuple[Reading, Trouble]] = []
@@ -151,6 +156,7 @@ class BrokerFetcher:
                 troubles.append((reading, outcome))
             elif outcome is not None:
                 arrived.append((reading, outcome))
+        self._size.answered(_largest(arrived), now - asked_at)
         for reading, _ in troubles:
             reading.back_off(now)
         if arrived:
@@ -172,3 +178,8 @@ class BrokerFetcher:
         for reading in readings:
             reading.asked = False
         self._wake.set()
+
+
+def _largest(arrived: Iterable[Arrival]) -> int:
+    """Bytes of the partition that gave most."""
+    return max((len(outcome.batches) for _, outcome in arrived if isinstance(outcome, Chunk)), default=0)
