@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Set
 from protocol.types import TopicPartition
 from replicator.discovery import Found, discover
 from replicator.parts import Parts
+from replicator.upstream import Upstream
 
 
 class Finding:
@@ -19,6 +20,7 @@ class Finding:
     def __init__(self, parts: Parts, note_settings: Callable[[], Awaitable[None]]) -> None:
         self._parts = parts
         self._note_settings = note_settings
+        self._upstream = Upstream(parts.source_client)
         self._only: Set[str] | None = None
         """Topics that the link keeps to: those of its start, when it is told not to look for more."""
 
@@ -29,6 +31,7 @@ class Finding:
         if self._only is not None:
             source = {name: source[name] for name in self._only & source.keys()}
         target = await parts.target_client.metadata(None)
+        await self._upstream.look(source, parts.topic_filter)
         found = discover(source, target.topics, parts.topic_filter, parts.naming)
         if self._only is None and not parts.settings.refresh_topics:
             self._only = found.wanted.keys()
