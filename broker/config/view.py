@@ -61,15 +61,19 @@ def _given(config: BrokerConfig, stored: DynamicSettings) -> tuple[tuple[Source,
 def topic_entries(
     config: BrokerConfig, overrides: Mapping[str, str], stored: DynamicSettings = _NOTHING_STORED
 ) -> Iterator[Entry]:
-    """All settings of a topic with these overrides. `config` is that of the broker's start."""
+    """All settings of a topic with these overrides. `config` is that of the broker's start.
+
+    The one that Kafka does not have is shown where it is set, read-only: nobody is to copy it.
+    """
     for definition in TOPIC_DEFINITIONS.values():
+        if definition.name == MIRROR_SOURCE and MIRROR_SOURCE not in overrides:
+            continue
         family = list(_family_origins(definition, config, stored))
         value = _in_topics_unit(definition, family[0]) if family else render(definition.default)
         origins = _from(definition.synonyms[0].name, family) if family else []
         if definition.name in overrides:
             value = overrides[definition.name]
             origins.insert(0, Origin(definition.name, value, Source.TOPIC))
-        # Not for links of other makes to copy: a mirror of a mirror is nobody's wish.
         yield _entry(definition, definition.kind, value, origins, read_only=definition.name == MIRROR_SOURCE)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.links import File, Json, LinkName, link_of, target_only
-from isthmus.output import DIFFERENCES, USAGE, confirm, fail, note, print_json, print_table, say
+from isthmus.output import DIFFERENCES, confirm, note, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
 
@@ -55,7 +55,7 @@ def status(link: LinkName, topic: Topics = None, file: File = DEFAULT_FILE, as_j
 
     Example: isthmus mirrors status 'east->west'
     """
-    settings, asked = link_of(link, file)
+    settings, asked = link_of(link, file, mirrors=True)
     found = run_connectors(lambda: _risks(settings, _names(topic)), target_only(asked))
     _show_risks(link, found, as_json=as_json)
 
@@ -82,7 +82,7 @@ def promote(
 
     Example: isthmus mirrors promote 'east->west' --topic orders --dry-run
     """
-    settings, asked = link_of(link, file)
+    settings, asked = link_of(link, file, mirrors=True)
     names = _names(topic)
     before = run_connectors(lambda: _risks(settings, names, live=True), asked)
     if dry_run:
@@ -127,7 +127,7 @@ def failover(
 
     Example: isthmus mirrors failover 'east->west' --dry-run
     """
-    settings, asked = link_of(link, file)
+    settings, asked = link_of(link, file, mirrors=True)
     names = _names(topic)
     before = run_connectors(lambda: _risks(settings, names), target_only(asked))
     if dry_run:
@@ -169,7 +169,7 @@ def reverse(
 
     Example: isthmus mirrors reverse 'east->west' --save-to /var/lib/isthmus/saved
     """
-    settings, asked = link_of(link, file)
+    settings, asked = link_of(link, file, mirrors=True)
     back = _back(settings, file)
     names = _names(topic)
     before = run_connectors(lambda: _partings(settings, back, names), asked)
@@ -213,7 +213,7 @@ def truncate_and_restore(
 
     Example: isthmus mirrors truncate-and-restore 'east->west' --dry-run
     """
-    settings, asked = link_of(link, file)
+    settings, asked = link_of(link, file, mirrors=True)
     back = _back(settings, file)
     names = _names(topic)
     before = run_connectors(lambda: _partings(settings, back, names), asked)
@@ -250,10 +250,7 @@ def _names(topics: list[str] | None) -> tuple[str, ...]:
 
 
 def _back(settings: LinkSettings, file: Path) -> LinkSettings:
-    back, _ = link_of(f"{settings.target.alias}->{settings.source.alias}", file)
-    if back.offsets != "identical":
-        fail(f"link {back.name} in {file} has no `offsets: identical`: it cannot mirror back", USAGE)
-    return back
+    return link_of(f"{settings.target.alias}->{settings.source.alias}", file, mirrors=True)[0]
 
 
 async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool = False) -> list[Risk]:

@@ -4,6 +4,7 @@ import pytest
 
 from broker.config import TOPIC_DEFINITIONS, ConfigError, load
 from broker.config.dynamic import DYNAMIC
+from broker.config.topic_settings import MIRROR_SOURCE
 from broker.config.view import Source, broker_entries, topic_entries
 
 
@@ -41,7 +42,7 @@ def test_a_broker_synonym_is_checked_as_the_topic_setting_is():
 def test_topic_view_names_sources_and_synonyms():
     config = load({"log.retention.minutes": "5", "log.segment.bytes": "1000000"})
     entries = {entry.name: entry for entry in topic_entries(config, {"segment.bytes": "2000000"})}
-    assert set(entries) == set(TOPIC_DEFINITIONS)
+    assert set(entries) == set(TOPIC_DEFINITIONS) - {MIRROR_SOURCE}  # Kafka has none of that name
     segment = entries["segment.bytes"]
     assert (segment.value, segment.source) == ("2000000", Source.TOPIC)
     assert [(item.name, item.value, item.source) for item in segment.origins] == [
@@ -53,6 +54,12 @@ def test_topic_view_names_sources_and_synonyms():
     assert (retention.value, retention.source, retention.origins) == ("300000", Source.DEFAULT, ())
     assert entries["cleanup.policy"].source is Source.DEFAULT
     assert entries["cleanup.policy"].value == "delete"
+
+
+def test_whose_mirror_a_topic_is_is_shown_where_it_is_one():
+    entries = {entry.name: entry for entry in topic_entries(load({}), {MIRROR_SOURCE: "east->west/c/t"})}
+    mirror = entries[MIRROR_SOURCE]
+    assert (mirror.value, mirror.source, mirror.read_only) == ("east->west/c/t", Source.TOPIC, True)
 
 
 def test_broker_view_shows_topic_defaults_too():
