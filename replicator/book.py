@@ -18,15 +18,17 @@ from protocol.types import TopicPartition
 from replicator.metrics import LinkMetrics, PartitionMetrics
 from replicator.progress import Entry
 from transfer.endpoint import (
+    AbortedError,
     Chunk,
     ClosedError,
     FaultKind,
+    OutcomeUnknownError,
     PositionLostError,
     RefusedError,
     SourceFault,
     TransferError,
 )
-from transfer.ledger import Copied, Gap
+from transfer.ledger import Copied, Gap, book_into
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -65,6 +67,8 @@ class Account:
     """How often it was begun here."""
     new_producer: bool = False
     """The next start must not go on with the old producer's sequence numbers."""
+    read_again: bool = False
+    """What became of the last transaction is not known here: stored progress counts."""
     resume_at: int = -1
     """Where the source can go on after a fault; the gap up (or back) to there is booked by `settle`."""
     resume_reason: str = ""
@@ -93,6 +97,8 @@ class Book:
     dirty: dict[TopicPartition, float] = field(default_factory=dict)
     """Partitions with progress that is not stored, and since when (monotonic)."""
     bytes_not_stored: int = 0
+    once: bool = False
+    """Progress is stored in the transactions of the data: what is booked here is stored already."""
 
     def account(self, tp: TopicPartition, target: TopicPartition) -> Account:
         """The account of a partition, made on first sight."""
@@ -116,15 +122,16 @@ class Book:
         entry = account.entry if account is not None else None
         if account is None or entry is None:
             return
-        ledger = entry.ledger
-        if copied.runs and copied.runs[0].target < ledger.runs.target_end:
-            self._target_lost(account, copied.runs[0].target)
-        ledger.add(copied)
+        lost = book_into(entry.ledger, copied)
+        if lost is not None:
+            self._count_gap(account, lost.reason)
+            _log.error("%s: the target lost source offsets %d..%d", tp, lost.start, lost.end)
         entry.producer = copied.producer or entry.producer
         entry.epoch = copied.epoch
         self.metrics.copied(account.metrics, copied)
-        self.bytes_not_stored += copied.bytes
-        self.mark(tp)
+        if not self.once:
+            self.bytes_not_stored += copied.bytes
+            self.mark(tp)
 
     def seen(self, chunk: Chunk) -> None:
         """Notes how far the source is."""
@@ -154,6 +161,10 @@ class Book:
         account = self.accounts.get(tp)
         if account is None or (isinstance(error, ClosedError) and account.state is State.WAITING):
             return  # closed on purpose
+        if isinstance(error, AbortedError):
+            account.read_again = account.read_again or isinstance(error, OutcomeUnknownError)
+            self._stop(account, State.WAITING, str(error), 0.0)
+            return
         if isinstance(error, PositionLostError):
             account.new_producer = True
             self._stop(account, State.WAITING, str(error), _AGAIN_SOON_S)
@@ -248,15 +259,6 @@ class Book:
         account.reason = reason
         account.not_before = time.monotonic() + pause_s
         self.changed()
-
-    def _target_lost(self, account: Account, first: int) -> None:
-        """The target appends before the end of what it had acknowledged: it lost those records."""
-        entry = account.entry
-        if entry is not None:
-            reason = "target lost acknowledged records"
-            gap = entry.ledger.target_lost(first, reason, time.time_ns() // 1_000_000)
-            self._count_gap(account, reason)
-            _log.error("%s: the target lost source offsets %d..%d", account.tp, gap.start, gap.end)
 
     def _count_gap(self, account: Account, reason: str) -> None:
         self.metrics.gaps.labels(self.metrics.name, reason).inc()

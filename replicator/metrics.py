@@ -66,6 +66,12 @@ class LinkMetrics:
         self.progress_age = gauge("progress_age_seconds", "Age of the oldest progress not stored").labels(
             name
         )
+        self.transactions = counter(
+            "transactions", "Transactions ended (links with exactly_once)", ("link", "outcome")
+        )
+        self.last_commit = gauge(
+            "last_commit_timestamp_seconds", "When a transaction was committed last (links with exactly_once)"
+        )
         self.groups = gauge("groups", "Groups by how they stand", ("link", "standing"))
         self._latency = Histogram(
             "isthmus_link_latency_seconds",
@@ -74,6 +80,12 @@ class LinkMetrics:
             buckets=_LATENCY_BUCKETS,
             registry=registry,
         ).labels(name)
+
+    def transaction(self, *, committed: bool) -> None:
+        """Counts one that has ended."""
+        self.transactions.labels(self.name, "committed" if committed else "aborted").inc()
+        if committed:
+            self.last_commit.labels(self.name).set_to_current_time()
 
     def drop(self, tp: TopicPartition) -> None:
         """What is another worker's now is told by that one; what was counted here stays counted."""

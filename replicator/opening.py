@@ -160,7 +160,7 @@ class Opener:
         ledger = beginning.entry.ledger
         if entry is not None and entry.ledger.target.topic != target.topic:
             _say_renamed(entry.ledger.target.topic, target, ranges)
-        if ranges.target_end > ledger.runs.target_end:
+        if ranges.target_end > ledger.runs.target_end and not beginning.entry.once:
             beginning.gaps += await self._match_tail(beginning.entry, ranges)
         return beginning
 

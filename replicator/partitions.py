@@ -24,9 +24,11 @@ from replicator.opening import Opener
 from replicator.origin import Origin
 from replicator.progress import Entry, ProgressStore
 from replicator.refused import RefusedBatches
+from replicator.transactional_progress import TransactionalProgress
 from transfer.engine import Engine
 from transfer.kafka.sink import KafkaSink
 from transfer.kafka.source import KafkaSource
+from transfer.kafka.transactional import Transactions
 from transfer.ledger import Copied, Gap, Lineage
 
 _log = logging.getLogger("isthmus.replicator")
@@ -55,7 +57,11 @@ class Partitions:
         stop_at_gaps: bool = False,
         refused: RefusedBatches | None = None,
         origin: Origin | None = None,
+        transactions: Transactions | None = None,
+        progress: TransactionalProgress | None = None,
     ) -> None:
+        self._transactions = transactions
+        self._progress = progress
         self._source_client = source_client
         self._target_client = target_client
         self._source = source
@@ -162,6 +168,8 @@ class Partitions:
         for tp in tps:
             self._book.drop(tp)
             self.stored.pop(tp, None)
+            if self._progress is not None:
+                self._progress.forget(tp)
 
     async def _stop(self, account: Account) -> None:
         try:
@@ -219,6 +227,10 @@ class Partitions:
         if self._refused is None or refused is None or entry is None:
             return
 
+        if entry.once:  # its parts go without a transaction: until all is stored, the tail tells what arrived
+            entry.once = False
+            await self._save(entry)
+
         def book(done: Copied | Gap) -> None:
             if isinstance(done, Gap):
                 self._book.gap(account, done)
@@ -247,6 +259,7 @@ class Partitions:
         topic = self._wanted.get(account.tp.topic)
         if topic is None or topic.target is None:
             return
+        await self._read_again(account)
         stored = await self._progress_of(account)
         source, target = self._lineages(account, topic)
         start_at = self.initial.get(account.tp)
@@ -258,10 +271,10 @@ class Partitions:
             self._sink.forget_producer()
             entry.producer = None
             account.new_producer = False
-        if entry.producer is None:
-            entry.producer = await self._sink.producer()
+        await self._identify(entry)
         self._book.adopt(account, entry, beginning.gaps)
-        await self._store.save([entry])  # before the first record, so that a killed link finds its tail
+        if self._progress is None:
+            await self._store.save([entry])  # before the first record, so that a killed link finds its tail
         if self._held(account):
             return
         await self._sink.open(account.target, entry.producer, topic.target.topic_id)
@@ -273,6 +286,30 @@ class Partitions:
         account.state = State.RUNNING
         account.reason = ""
         account.starts += 1
+
+    async def _read_again(self, account: Account) -> None:
+        """Where a transaction ended nobody knows how, progress as it is stored counts, once that is over."""
+        if self._transactions is not None:
+            await self._transactions.ready()
+        if account.read_again:
+            account.entry = (await self._store.refresh()).entry(account.tp) or account.entry
+            account.read_again = False
+
+    async def _save(self, entry: Entry) -> None:
+        if self._progress is None:
+            await self._store.save([entry])
+        else:
+            self._progress.forget(entry.tp)
+            await self._progress.save([entry.tp])
+
+    async def _identify(self, entry: Entry) -> None:
+        """Who writes the partition from now on, and how what it has written is to be told after a crash."""
+        entry.once = self._progress is not None
+        if self._progress is not None:
+            entry.producer = None
+            self._progress.forget(entry.tp)
+        elif entry.producer is None:
+            entry.producer = await self._sink.producer()
 
     async def _progress_of(self, account: Account) -> Entry | None:
         """Progress belongs to one topic of the target: when that has another name than before, what this name

@@ -7,27 +7,33 @@ Owns putting them together from the settings and the clients of both clusters. N
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+from uuid import uuid4
 
-from protocol.client import ClusterClient
+from protocol.client import ClientError, ClusterClient
 from protocol.types import TopicPartition
-from replicator.book import Book
+from replicator.book import Book, State
 from replicator.dead_letters import DeadLetters
 from replicator.discovery import Found
 from replicator.filters import NameFilter
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin, OriginSink
 from replicator.partitions import Partitions
-from replicator.progress import ProgressStore
+from replicator.progress import Entry, ProgressStore
 from replicator.refused import RefusedBatches
 from replicator.settings import LinkSettings
 from replicator.target_topics import TargetTopics
+from replicator.transactional_progress import TransactionalProgress, fence
 from replicator.workers.permit import Permit
 from transfer.engine import Engine
 from transfer.kafka.fetcher import FetchSettings
 from transfer.kafka.sink import KafkaSink, ProduceSettings
 from transfer.kafka.source import KafkaSource
+from transfer.kafka.transactional import Transactions, TransactionSettings
 from transfer.ledger import PartitionLedger
+
+_COMMIT_S = 5.0
 
 
 class Parts:
@@ -58,8 +64,17 @@ class Parts:
         )
         self.permit = Permit()
         """Without it a worker of a shared link writes nothing."""
+        self.store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
+        self.incarnation = str(uuid4())
+        """Of this worker, unlike that of any other: by it others know whether a producer's owner lives."""
+        self.living: Callable[[], Collection[str]] = tuple
+        """Incarnations of the workers that the link has beside this one."""
+        self.progress, self.transactions = self._transactional()
         self.sink = KafkaSink(
-            target, ProduceSettings(request_bytes=flow.produce_request_bytes), may_write=self.may_write
+            target,
+            ProduceSettings(request_bytes=flow.produce_request_bytes),
+            may_write=self.may_write,
+            transactions=self.transactions,
         )
         origin = self._origin()
         self.engine = Engine(
@@ -69,8 +84,12 @@ class Parts:
             max_bytes=flow.max_bytes_in_flight,
             partition_bytes=flow.partition_bytes_in_flight,
         )
+        if self.transactions is not None:
+            self.transactions.on_landed = self.engine.landed
+            self.transactions.on_end = lambda committed: metrics.transaction(committed=committed)
+        if self.progress is not None and self.transactions is not None:
+            self.progress.ask = self.transactions.ask
         self._saving = asyncio.Lock()
-        self.store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
         self.partitions = self._partitions(origin)
         self.topics = TargetTopics(
             source,
@@ -91,6 +110,20 @@ class Parts:
             self.settings.origin_headers_ignored,
         )
 
+    def _transactional(self) -> tuple[TransactionalProgress | None, Transactions | None]:
+        settings = self.settings
+        if not settings.exactly_once:
+            return None, None
+        self.book.once = True
+        progress = TransactionalProgress(self.book, self.store, lambda: self.incarnation)
+        how = TransactionSettings(
+            f"{settings.transactional_id}.{self.incarnation}",
+            timeout_ms=int(settings.transaction_timeout_s * 1000),
+            interval_s=settings.transaction_interval_s,
+            end_s=settings.transaction_timeout_s / 3,
+        )
+        return progress, Transactions(self.target_client, how, progress, self.may_write)
+
     def _partitions(self, origin: Origin | None) -> Partitions:
         source, target = self.source_client, self.target_client
         return Partitions(
@@ -110,6 +143,8 @@ class Parts:
                 None if origin is None else origin.stamped,
             ),
             origin=origin,
+            transactions=self.transactions,
+            progress=self.progress,
         )
 
     def apply(self, settings: LinkSettings) -> None:
@@ -119,6 +154,17 @@ class Parts:
         self.group_filter = NameFilter(settings.groups, settings.groups_exclude)
         self.book.retry_refused_s = settings.retry_refused_s
         self.poke.set()
+
+    def guarantee(self) -> dict[str, Any]:
+        """What the link promises and, exactly once, what its transactions do: for the status."""
+        if self.transactions is None:
+            return {"delivery": "at least once"}
+        return {"delivery": "exactly once", **self.transactions.to_json()}
+
+    async def fence(self) -> None:
+        """Takes away from workers that are gone what they may still have open. Raises ProtocolError."""
+        timeout_ms = int(self.settings.transaction_timeout_s * 1000)
+        await fence(self.target_client, self.store, {*self.living(), self.incarnation}, timeout_ms)
 
     def may_write(self) -> bool:
         """Whether no other worker has the partitions of this one."""
@@ -150,10 +196,23 @@ class Parts:
         entries = self.book.take_dirty()
         if entries:
             try:
-                await self.store.save(entries.values())
+                await self._store(entries)
             except BaseException:
                 self.book.put_back(entries)
                 raise
+
+    async def _store(self, entries: Mapping[TopicPartition, Entry]) -> None:
+        if self.progress is None:
+            await self.store.save(entries.values())
+            return
+        for tp in entries:
+            if self.book.accounts[tp].state is not State.RUNNING:
+                self.progress.forget(tp)  # what was booked since came over no transaction
+        try:
+            async with asyncio.timeout(_COMMIT_S):
+                await self.progress.save(entries)
+        except TimeoutError as error:
+            raise ClientError("progress is not committed yet") from error
 
     async def aclose(self) -> None:
         """Ends all reading and writing; the clients stay the caller's."""

@@ -7,7 +7,8 @@ Everybody who wants to translate, audit or wait for a link reads this topic thro
 
 Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
 `former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
-`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `control/…` and `worker/…` (`workers`).
+`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `transactional-id/<id>`, `control/…` and
+`worker/…` (`workers`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from protocol.types import TopicPartition
 from replicator import acknowledgements, acl_store
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.acl_rules import Granted
-from replicator.internal_topics import InternalTopic, Row
+from replicator.internal_topics import InternalTopic, Row, batches_of
 from replicator.lease import Lease, LeaseView
 from replicator.settings import progress_topic
 from transfer.ledger import LedgerError, PartitionLedger, ProducerState
@@ -37,6 +38,7 @@ K = TypeVar("K")
 RUNS_PER_SLICE = 4096
 _LINK_KEY = b"link"
 _LEASE_KEY = b"lease"
+_TRANSACTIONAL_ID = b"transactional-id/"
 _CONFIGS = {"segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
 
 
@@ -50,6 +52,8 @@ class Entry:
     """Leader epoch of the last copied batch at the source (KIP-320)."""
     sealed: int = 0
     """Slices of runs stored apart."""
+    once: bool = False
+    """Stored in the transactions of the data: what stands behind the end at the target is not the link's."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -70,13 +74,31 @@ def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
     return rows, sealed
 
 
+def tail_rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
+    """As `rows_of`, of an entry whose runs are only those behind its sealed slices; full ones are cut off."""
+    ledger, sealed = entry.ledger, entry.sealed
+    rows: list[Row] = []
+    while len(ledger.runs) > RUNS_PER_SLICE:
+        rows.append((_slice_key(ledger, sealed), ledger.runs.part(0, RUNS_PER_SLICE).encode()))
+        ledger.runs = ledger.runs.part(RUNS_PER_SLICE)
+        sealed += 1
+    topic, partition = entry.tp
+    rows.append((f"partition/{topic}/{partition}".encode(), _head_of(entry, ledger, sealed, epoch)))
+    return rows, sealed
+
+
 def _head(entry: Entry, sealed: int, epoch: int = 0) -> bytes:
     runs = entry.ledger.runs.part(sealed * RUNS_PER_SLICE)
+    return _head_of(entry, replace(entry.ledger, runs=runs), sealed, epoch)
+
+
+def _head_of(entry: Entry, ledger: PartitionLedger, sealed: int, epoch: int) -> bytes:
     value = {
-        "ledger": replace(entry.ledger, runs=runs).to_json(),
+        "ledger": ledger.to_json(),
         "producer": list(entry.producer) if entry.producer else None,
         "epoch": entry.epoch,
         "sealed": sealed,
+        "once": entry.once,
         "by": epoch,  # stays the last key: see `_epoch_of`
     }
     return json.dumps(value, separators=(",", ":")).encode()
@@ -112,6 +134,8 @@ class Progress:
     """Differences that somebody has taken note of."""
     notes: dict[bytes, bytes] = field(default_factory=dict)
     """What people want (`control/…`) and what workers say of themselves (`worker/…`): see `workers`."""
+    transactional_ids: dict[str, str] = field(default_factory=dict)
+    """Of producers that may have a transaction open, and the incarnation of the worker that each is of."""
     highest_epoch: int = 0
     overwritten: set[TopicPartition] = field(default_factory=set)
     """Partitions whose newest record in the log is not their owner's: the owner has to write it again."""
@@ -130,7 +154,7 @@ class Progress:
                 self.lease.apply(value)
             elif key.startswith((b"control/", b"worker/")):
                 _put(self.notes, key, value)
-            elif key.startswith((b"partition/", b"runs/", b"former/")):
+            elif key.startswith((b"partition/", b"runs/", b"former/", _TRANSACTIONAL_ID)):
                 self._apply_progress(key, value)
             elif key.startswith(b"settings/"):
                 self.settings[key.decode().partition("/")[2]] = _read_settings(value)
@@ -145,6 +169,11 @@ class Progress:
         if key.startswith(b"partition/"):
             _, topic, partition = key.decode().split("/")
             self._apply_head(TopicPartition(topic, int(partition)), value)
+        elif key.startswith(_TRANSACTIONAL_ID):
+            name = key.removeprefix(_TRANSACTIONAL_ID).decode()
+            self.transactional_ids.pop(name, None)
+            if value is not None:
+                self.transactional_ids[name] = value.decode()
         else:
             _put(self._parts, key, value)
 
@@ -227,6 +256,7 @@ class Progress:
             ProducerState(int(producer[0]), int(producer[1]), int(producer[2])) if producer else None,
             int(data["epoch"]),
             sealed,
+            bool(data.get("once", False)),
         )
 
 
@@ -259,6 +289,7 @@ class ProgressStore:
     """The progress topic of one link."""
 
     def __init__(self, client: ClusterClient, topic: str, replication_factor: int = -1) -> None:
+        self.name = topic
         self._topic = InternalTopic(client, topic, replication_factor=replication_factor, configs=_CONFIGS)
         self._progress = Progress()
         self._reading = asyncio.Lock()  # rows count in the order of the log
@@ -325,6 +356,18 @@ class ProgressStore:
     async def save_acknowledged(self, acknowledged: Acknowledged) -> None:
         """Notes who took note of which differences."""
         await self._topic.append([acknowledgements.row_of(*item) for item in acknowledged.items()])
+
+    async def save_transactional_id(self, name: str, owner: str) -> None:
+        """Notes a producer that may have transactions open."""
+        await self._topic.append([(_TRANSACTIONAL_ID + name.encode(), owner.encode())])
+
+    async def forget_transactional_ids(self, names: Iterable[str]) -> None:
+        """They have none open any more."""
+        await self._topic.append([(_TRANSACTIONAL_ID + name.encode(), None) for name in names])
+
+    def batches(self, rows: Sequence[Row]) -> list[bytes]:
+        """Rows as batches that somebody else writes to this topic."""
+        return batches_of(rows)
 
     async def save_notes(self, notes: Mapping[str, bytes | None]) -> None:
         """Stores rows of `control/…` and `worker/…`; None removes one."""

@@ -169,6 +169,13 @@ class LinkSettings(BaseModel):
     progress_interval_s: float = Field(default=0.5, gt=0, le=60)
     progress_bytes: int = Field(default=14 << 20, ge=1 << 16)
     """Progress is stored at the latest after so many acknowledged bytes."""
+    exactly_once: bool = False
+    """Data and progress are written in transactions: consumers of the mirrors that read committed see each
+    record once, whatever is killed or cut."""
+    transaction_interval_s: float = Field(default=0.2, gt=0, le=60)
+    """How long a transaction takes in data: readers wait so long, and each end costs a few round trips."""
+    transaction_timeout_s: float = Field(default=30.0, ge=3, le=900)
+    """After so long the target aborts what a link that is gone for good has left open."""
     retry_refused_s: float = Field(default=30.0, gt=0)
     """A partition whose batch was refused is tried again this often."""
     on_gap: Literal["record", "stop"] = "record"
@@ -240,6 +247,11 @@ class LinkSettings(BaseModel):
     def workers_group(self) -> str:
         """The group at the target by which processes of this link share it."""
         return self.progress_topic.removesuffix(".internal")
+
+    @property
+    def transactional_id(self) -> str:
+        """Of its producers, the beginning of the name."""
+        return self.workers_group
 
     @property
     def dead_letter_topic(self) -> str:

@@ -28,6 +28,7 @@ class Start:
         Raises ProtocolError, also while the leader has not noted that yet.
         """
         parts = self._parts
+        await parts.fence()
         progress = await self.take_lead()
         if progress.initial is None or parts.settings.widens:
             if not leading:

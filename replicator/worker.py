@@ -307,12 +307,14 @@ class Link:
     def problems(self) -> dict[str, str]:
         """What is wrong now, by what it concerns."""
         workers, wishes = self._sharing.to_json().get("problem"), self._obeying.problem
+        transactions = self._parts.transactions.problem if self._parts.transactions else ""
         return {
             **self._reach.problems,
             **self._jobs.problems,
             **self._parts.topics.problems,
             **({"workers": workers} if workers else {}),
             **({"settings": wishes} if wishes else {}),
+            **({"transactions": transactions} if transactions else {}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -328,6 +330,7 @@ class Link:
             "problems": self.problems(),
             "topics": sorted(parts.found.wanted),
             "topics_not_copied": parts.found.refused,
+            "guarantee": parts.guarantee(),
             "partitions": parts.book.to_json(),
             "groups": self._upkeep.groups_json(),
             "acls": self._upkeep.acls.to_json() if with_acls else {"reason": "switched off"},

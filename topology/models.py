@@ -203,6 +203,8 @@ class Link(Model):
     use_defaults_from: Literal["source", "target"] = "target"
     on_gap: Literal["record", "stop"] = "record"
     on_refused: Literal["stop", "dead_letter"] = "stop"
+    exactly_once: bool = False
+    """Data and progress in transactions: consumers of the mirrors that read committed see no record twice."""
     replication_factor: int = -1
     refresh_topics_interval_s: Annotated[float, Field(gt=0)] = 1.0
     emit_checkpoints: bool = True

@@ -69,6 +69,7 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         use_defaults_from=link.use_defaults_from,
         on_gap=link.on_gap,
         on_refused=link.on_refused,
+        exactly_once=link.exactly_once,
         replication_factor=link.replication_factor,
         refresh_topics_interval_s=link.refresh_topics_interval_s,
         emit_checkpoints=link.emit_checkpoints,

@@ -59,6 +59,8 @@ class _Lane:
     until: int | None
     writes: deque[tuple[asyncio.Task[Copied], int]] = field(default_factory=deque)
     bytes: int = 0
+    landed: int = 0
+    """Writes, the first ones, that make room already although their end is still to come."""
     paused: bool = False
     closing: bool = False
     failed: bool = False
@@ -149,6 +151,13 @@ class Engine:
         if self._reader is not None:
             self._reader.cancel()
 
+    def landed(self, tp: TopicPartition) -> None:
+        """The next write of `tp` holds no memory any more, it only waits for its transaction."""
+        lane = self._lanes.get(tp)
+        if lane is not None and lane.landed < len(lane.writes):
+            self._release(lane, lane.writes[lane.landed][1])
+            lane.landed += 1
+
     async def drain(self, timeout_s: float) -> bool:
         """Waits for all writes on their way. False when time ran out; those are then abandoned."""
         waiting = [write for lane in self._lanes.values() for write, _ in lane.writes]
@@ -202,7 +211,10 @@ class Engine:
         failure: TransferError | None = None
         while lane.writes and lane.writes[0][0].done():
             task, size = lane.writes.popleft()
-            self._release(lane, size)
+            if lane.landed:
+                lane.landed -= 1
+            else:
+                self._release(lane, size)
             error = ClosedError("abandoned") if task.cancelled() else task.exception()
             if isinstance(error, BrokenEndpointError):
                 self._broken = self._broken or error

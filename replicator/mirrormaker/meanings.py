@@ -58,13 +58,11 @@ def _offset_reset(text: str) -> str:
     return text
 
 
-def _not_exactly_once(text: str) -> str:
-    if text.strip().lower() != "disabled":
-        raise ValueError(
-            "exactly once is not built: links copy at least once, and recognise after a crash what they had"
-            " copied. Write disabled to go on with that"
-        )
-    return text
+def _exactly_once(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("disabled", "preparing", "enabled"):
+        raise ValueError(f"'{text}' is neither disabled nor preparing nor enabled")
+    return word == "enabled"  # nothing has to be prepared here
 
 
 def _only(*classes: str) -> Callable[[str], str]:
@@ -111,6 +109,7 @@ LINK: Final[Mapping[str, Meaning]] = {
     "emit.checkpoints.interval.seconds": Meaning("emit_checkpoints_interval_s", _seconds),
     "sync.group.offsets.enabled": Meaning("sync_group_offsets", switch),
     "sync.group.offsets.interval.seconds": Meaning("sync_group_offsets_interval_s", _seconds),
+    "exactly.once.source.support": Meaning("exactly_once", _exactly_once),
     "emit.heartbeats.enabled": Meaning("emit_heartbeats", switch),
     "emit.heartbeats.interval.seconds": Meaning("emit_heartbeats_interval_s", _seconds),
     "heartbeats.replication.enabled": Meaning("heartbeats_replication", switch),
@@ -120,7 +119,6 @@ TAKE_OVER: Final = ("offset.storage.topic", "offsets.storage.topic", "group.id",
 """Where MirrorMaker 2 kept its progress: read once, at the link's first start."""
 
 CHECKED: Final[Mapping[str, Callable[[str], str]]] = {
-    "exactly.once.source.support": _not_exactly_once,
     "topic.filter.class": _only("DefaultTopicFilter"),
     "group.filter.class": _only("DefaultGroupFilter"),
     "config.property.filter.class": _only("DefaultConfigPropertyFilter"),

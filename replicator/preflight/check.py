@@ -20,11 +20,12 @@ from replicator.preflight.findings import Finding, Level, together
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
 from replicator.preflight.names import circles, names, selection
 from replicator.preflight.rights import rights
+from replicator.preflight.transactions import ask_transactions, transactions
 from replicator.progress import ProgressStore, read_ledgers
 from replicator.settings import LinkSettings
 
 _PROGRESS = re.compile(r"isthmus-link\.(?P<source>.+)-to-(?P<target>.+)\.internal")
-_RULES = (selection, rights, names, circles, sizes, times, tombstones, replicas, room)
+_RULES = (selection, rights, names, circles, sizes, times, tombstones, replicas, room, transactions)
 
 
 async def check_link(
@@ -54,6 +55,7 @@ async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) ->
     await _who_writes(target, facts)
     await ask_creation(target, facts)
     await ask_times(source, facts)
+    await ask_transactions(target, facts)
 
 
 async def _who_writes(target: ClusterClient, facts: Facts) -> None:

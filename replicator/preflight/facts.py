@@ -78,6 +78,8 @@ class Facts:
     """Topics of the target that this link writes: name to topic id (empty: not known)."""
     other_links: dict[str, str] = field(default_factory=dict)
     """Topics of the target that another link writes: name to link."""
+    no_transactions: str = ""
+    """Why the link may have no transactions at the target."""
     too_old: dict[str, int] = field(default_factory=dict)
     """Source partitions with records that the target's time limit refuses: `topic-n` to how far (ms)."""
     too_new: dict[str, int] = field(default_factory=dict)

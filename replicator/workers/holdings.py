@@ -50,6 +50,7 @@ class Holdings:
     async def take(self, tps: Collection[TopicPartition]) -> None:
         """Goes on where their last owner had stopped. Raises ProtocolError."""
         new = set(tps) - self.leaving
+        await self._parts.fence()
         progress = await self._parts.store.refresh()  # what the last owner stored at its end
         for tp in new:
             entry = progress.entry(tp)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from protocol.client import ClusterClient
@@ -128,7 +129,7 @@ class Shared:
         self._store = parts.store
         self.crew = Crew(
             settings.name,
-            WorkerInfo.of_this_process(rest),
+            replace(WorkerInfo.of_this_process(rest), incarnation=parts.incarnation),
             client,
             membership,
             parts.store,
@@ -139,7 +140,13 @@ class Shared:
             rebalance_s=_REBALANCE_S,
             settings=fingerprint(settings),
         )
+        parts.living = self._living
         self._reporting = Reporting(parts, self.holdings, self.crew, problems)
+
+    def _living(self) -> list[str]:
+        if self.holdings.alone:
+            return []
+        return [info.incarnation for info in self.crew.orders.members.values()]
 
     @property
     def leading(self) -> bool:

@@ -165,7 +165,7 @@ def test_what_has_no_meaning_is_said_with_what_to_do():
         ("topics = (", "is not a regular expression"),
         ("replication.policy.class = org.example.Mine", "is a Java class, which cannot run here"),
         ("A->B.topic.filter.class = org.example.Mine", "remove the line to take DefaultTopicFilter"),
-        ("exactly.once.source.support = enabled", "exactly once is not built"),
+        ("exactly.once.source.support = yes", "'yes' is neither disabled nor preparing nor enabled"),
         ("A.security.protocol = SSLL", "security.protocol: SSLL is not among"),
         ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
         ("consumer.auto.offset.reset = none", "neither earliest nor latest"),

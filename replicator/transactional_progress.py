@@ -1,0 +1,155 @@
+"""Progress as a part of the transactions that hold the data (`exactly_once`), and who else may have one open.
+
+Owns the ledgers as they will be once the transaction of this moment is committed, the records that say so,
+and the list of transactional ids in the progress topic by which a successor finds what to fence. The book's
+own ledgers move only afterwards. A successor fences first and reads then: what was not committed never
+counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from protocol.client import ClusterClient
+from protocol.types import TopicPartition
+from replicator.book import Book
+from replicator.progress import RUNS_PER_SLICE, Entry, ProgressStore, rows_of, tail_rows_of
+from transfer.ledger import Copied, book_into
+
+_log = logging.getLogger("isthmus.replicator")
+
+
+@dataclass(slots=True)
+class Ahead:
+    """A partition's entry as a transaction will leave it. `whole`: with all runs, else with those that are
+    not in stored slices (a copy of the long history for each transaction would cost more than the data)."""
+
+    entry: Entry
+    whole: bool = False
+
+    @classmethod
+    def of(cls, entry: Entry) -> Ahead:
+        """As it stands before the transaction."""
+        return cls(_copy(entry, entry.sealed * RUNS_PER_SLICE))
+
+    def add(self, copied: Copied, now: Entry) -> None:
+        """Books a write. `now` is the committed entry."""
+        if copied.runs and copied.runs[0].target < self.entry.ledger.runs.target_end and not self.whole:
+            self.entry, self.whole = _copy(now, 0), True
+        book_into(self.entry.ledger, copied)
+        self.entry.epoch = copied.epoch
+
+    def rows(self, epoch: int) -> list[tuple[bytes, bytes | None]]:
+        """What is to be stored of it."""
+        write = rows_of if self.whole else tail_rows_of
+        rows, self.entry.sealed = write(self.entry, epoch)
+        return rows
+
+
+def _copy(entry: Entry, first_run: int) -> Entry:
+    ledger = entry.ledger
+    copied = replace(
+        ledger, runs=ledger.runs.part(first_run), gaps=list(ledger.gaps), notes=list(ledger.notes)
+    )
+    return replace(entry, ledger=copied)
+
+
+class TransactionalProgress:
+    """`Journal` of a link's worker."""
+
+    def __init__(self, book: Book, store: ProgressStore, incarnation: Callable[[], str]) -> None:
+        self._book = book
+        self._store = store
+        self._incarnation = incarnation
+        self._ahead: dict[TopicPartition, Ahead] = {}
+        self._touched: set[TopicPartition] = set()
+        self._wanted: set[TopicPartition] = set()
+        """To be stored although nothing of them was copied."""
+        self._asked: set[TopicPartition] = set()
+        self._over = asyncio.Event()
+        self.ask: Callable[[], None] = lambda: None
+        """Has a transaction begun soon."""
+
+    @property
+    def tp(self) -> TopicPartition:
+        """Where progress is."""
+        return TopicPartition(self._store.name, 0)
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has to be stored again."""
+        return bool(self._wanted)
+
+    async def register(self, transactional_id: str) -> None:
+        """Whoever comes after us finds the id, whatever becomes of us."""
+        await self._store.save_transactional_id(transactional_id, self._incarnation())
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The partition begins anew from what the book has."""
+        self._ahead.pop(tp, None)
+
+    async def save(self, tps: Collection[TopicPartition]) -> None:
+        """Stores what the book has of them; returns once it is committed."""
+        waiting = set(tps)
+        self._wanted |= waiting
+        while waiting & self._wanted:
+            self._over.clear()
+            self.ask()
+            await self._over.wait()
+
+    def batches(self, written: Mapping[TopicPartition, Sequence[Copied]]) -> list[bytes]:
+        """Records of all partitions that a transaction moves. Raises LookupError when one was given up."""
+        accounts = {account.target: account for account in self._book.accounts.values()}
+        self._touched, self._asked = set(), set(self._wanted)
+        for target, writes in written.items():
+            account = accounts.get(target)
+            if account is None or account.entry is None:
+                raise LookupError(f"{target} is not copied here any more")
+            ahead = self._ahead_of(account.tp, account.entry)
+            for copied in writes:
+                ahead.add(copied, account.entry)
+        for tp in self._wanted:
+            account = self._book.accounts.get(tp)
+            if account is not None and account.entry is not None:
+                self._ahead_of(tp, account.entry)
+        rows = [row for tp in self._touched for row in self._ahead[tp].rows(self._store.epoch)]
+        return self._store.batches(rows)
+
+    def _ahead_of(self, tp: TopicPartition, entry: Entry) -> Ahead:
+        ahead = self._ahead.get(tp)
+        if ahead is None:
+            ahead = self._ahead[tp] = Ahead.of(entry)
+        self._touched.add(tp)
+        return ahead
+
+    def ended(self, *, committed: bool) -> None:
+        """The transaction is over."""
+        touched, self._touched = self._touched, set()
+        if committed:
+            self._wanted -= self._asked
+            for tp in touched:
+                account, ahead = self._book.accounts.get(tp), self._ahead.get(tp)
+                if account is not None and account.entry is not None and ahead is not None:
+                    account.entry.sealed = ahead.entry.sealed
+        else:
+            for tp in touched:
+                self._ahead.pop(tp, None)
+        self._asked = set()
+        self._over.set()
+
+
+async def fence(
+    client: ClusterClient, store: ProgressStore, living: Collection[str], timeout_ms: int = 30_000
+) -> None:
+    """Takes the transactional ids of all who are gone: what they left open is aborted, and one that was only
+    paused can end nothing any more. To be done before progress is read. Raises ProtocolError."""
+    progress = await store.refresh()
+    gone = [name for name, owner in progress.transactional_ids.items() if owner not in living]
+    for name in gone:
+        _log.info("the producer %s of a worker that is gone is fenced", name)
+        await client.init_transactional_producer(name, timeout_ms)
+    if gone:
+        await store.forget_transactional_ids(gone)

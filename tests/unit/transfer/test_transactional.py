@@ -1,0 +1,247 @@
+"""Transactions of a link against a coordinator in memory: who is answered when, and what is never doubled."""
+
+import asyncio
+
+import pytest
+
+from protocol.client import ClientError, ProducerId
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records import Record, build_batch
+from protocol.types import TopicPartition
+from transfer.endpoint import AbortedError, Chunk, OutcomeUnknownError, RefusedError
+from transfer.kafka import transactional
+from transfer.kafka.lane import Pending as Batch
+from transfer.kafka.lane import ProduceLane, Ticket
+from transfer.kafka.transaction import Aside
+from transfer.kafka.transactional import Transactions, TransactionSettings
+from transfer.rewrite import plan
+
+PROGRESS = TopicPartition("progress", 0)
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Coordinator:
+    """Answers as it is told to, else as all is well."""
+
+    def __init__(self):
+        self.calls = []
+        self.epoch = -1
+        self.add_answers = []
+        self.end_answers = []
+        self.init_answers = []
+
+    async def init_transactional_producer(self, name, timeout_ms, producer=None, *, retry=None):
+        self.calls.append(("init", name, producer))
+        await self._next(self.init_answers)
+        self.epoch += 1
+        return ProducerId(7, self.epoch)
+
+    async def add_to_transaction(self, name, producer, tps):
+        self.calls.append(("add", name, sorted(tps)))
+        answers = self.add_answers.pop(0) if self.add_answers else {}
+        await asyncio.sleep(0)
+        return {tp: answers.get(tp, answers.get("all", ErrorCode.NONE)) for tp in tps}
+
+    async def end_transaction(self, name, producer, *, commit):
+        self.calls.append(("end", name, "commit" if commit else "abort"))
+        await self._next(self.end_answers)
+
+    async def _next(self, answers):
+        await asyncio.sleep(0)
+        if answers:
+            raise answers.pop(0)
+
+    def ends(self):
+        return [call[2] for call in self.calls if call[0] == "end"]
+
+
+class Progress:
+    """A journal that writes one record each time."""
+
+    tp = PROGRESS
+    pending = False
+
+    def __init__(self):
+        self.written = []
+        self.outcomes = []
+        self.registered = []
+
+    async def register(self, name):
+        self.registered.append(name)
+
+    def batches(self, written):
+        self.written.append({tp: sum(one.records for one in copied) for tp, copied in written.items()})
+        return [build_batch([Record(0, 0, b"k", b"v")])]
+
+    def ended(self, *, committed):
+        self.outcomes.append(committed)
+
+
+class Target:
+    """Lanes whose batches are acknowledged at once; those of `silent` partitions get no answer."""
+
+    def __init__(self, **settings):
+        self.coordinator, self.journal = Coordinator(), Progress()
+        on = {"interval_s": 0.01, "end_s": 0.2, **settings}
+        self.transactions = Transactions(self.coordinator, TransactionSettings("link", **on), self.journal)
+        self.lanes = {}
+        self.log = []
+        self.silent = set()
+        self.left = []
+        self.transactions.attach(self.wake, self.left.append, self.open)
+
+    def open(self, tp):
+        lane = self.lanes[tp] = ProduceLane(tp, gate=self.transactions)
+        lane.leader = 1
+        return lane
+
+    def wake(self, lane):
+        if not self.transactions.takes(lane):
+            return
+        while (batch := lane.take(0.0)) is not None:
+            if lane.tp in self.silent:
+                return
+            self.log.append((lane.tp, batch.sequence, batch.out.record_count, batch.segments[0][22] & 0x10))
+            lane.acknowledged(batch, len(self.log) * 10)
+
+    def write(self, tp, count=3, batches=1):
+        lane = self.lanes.get(tp) or self.open(tp)
+        some = [Record(0, 0, None, b"x") for _ in range(count)]
+        raw = b"".join(build_batch(some, base_offset=n * count) for n in range(batches))
+        outs, _ = plan(Chunk(tp, memoryview(raw), 0, count * batches))
+        ticket = Ticket(asyncio.get_running_loop().create_future(), count * batches, source=tp)
+        ticket.batches = [Batch(out, ticket) for out in outs]
+        lane.offer(ticket)
+        self.wake(lane)
+        return ticket.done
+
+
+@pytest.fixture
+async def target():
+    made = Target()
+    task = asyncio.create_task(made.transactions.run())
+    yield made
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def within(waiting):
+    async with asyncio.timeout(20):
+        return await waiting
+
+
+async def outcome(waiting):
+    with pytest.raises(AbortedError) as caught:
+        await within(waiting)
+    return type(caught.value)
+
+
+async def test_who_writes_is_answered_after_the_commit_with_progress(target):
+    copied = await within(target.write(A))
+    assert copied.records == 3
+    assert target.coordinator.ends() == ["commit"]
+    assert [tp for tp, *_ in target.log] == [A, PROGRESS]
+    assert all(transactional for *_, transactional in target.log)
+    assert (target.journal.written, target.journal.outcomes) == ([{A: 3}], [True])
+
+
+async def test_sequences_go_on_after_a_commit_and_begin_anew_after_an_abort(target):
+    await within(target.write(A))
+    await within(target.write(A))
+    target.transactions.spoil(target.lanes[A], "not in one")  # no transaction: nothing happens
+    target.silent.add(B)
+    lost = target.write(B)
+    assert await outcome(lost) is AbortedError
+    await within(target.write(A))
+    assert [sequence for tp, sequence, *_ in target.log if tp == A] == [0, 3, 0]
+    assert target.coordinator.calls.count(("init", "link", ProducerId(7, 0))) == 1  # the next epoch (KIP-360)
+
+
+async def test_a_partition_without_answers_costs_the_others_one_transaction(target):
+    target.silent.add(B)
+    stuck, other = target.write(B), target.write(A)
+    assert await outcome(other) is AbortedError
+    assert await outcome(stuck) is AbortedError
+    assert target.coordinator.ends() == ["abort"]
+    target.open(A), target.open(B)
+    target.write(B)
+    copied = await within(target.write(A))
+    assert copied.records == 3
+    assert target.coordinator.calls[-2] == ("add", "link", [A, PROGRESS])  # b is left out for a while
+
+
+async def test_the_end_is_asked_for_until_it_is_known(target):
+    target.coordinator.end_answers = [
+        ClientError("connection lost"),
+        KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS),
+    ]
+    await within(target.write(A))
+    assert target.coordinator.ends() == ["commit"] * 3
+
+
+async def test_who_is_fenced_does_not_know_the_outcome_and_takes_the_id_anew(target):
+    target.coordinator.end_answers = [KafkaError(ErrorCode.PRODUCER_FENCED)]
+    assert await outcome(target.write(A)) is OutcomeUnknownError
+    assert target.journal.outcomes == [False]
+    target.open(A)
+    await within(target.write(A))
+    assert [call for call in target.coordinator.calls if call[0] == "init"] == [("init", "link", None)] * 2
+    assert target.journal.registered == ["link", "link"]
+
+
+async def test_nothing_is_taken_without_permission():
+    target, allowed = Target(), []
+    target.transactions._may_write = lambda: bool(allowed)
+    task = asyncio.create_task(target.transactions.run())
+    done = target.write(A)
+    await asyncio.sleep(0.2)
+    assert target.coordinator.calls == []
+    allowed.append(True)
+    await within(done)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_topic_that_is_refused_stops_alone(target):
+    target.coordinator.add_answers = [
+        {A: ErrorCode.TOPIC_AUTHORIZATION_FAILED, "all": ErrorCode.OPERATION_NOT_ATTEMPTED}
+    ]
+    refused, other = target.write(A), target.write(B)
+    with pytest.raises(RefusedError, match="TOPIC_AUTHORIZATION_FAILED"):
+        await within(refused)
+    assert (await within(other)).records == 3
+
+
+async def test_a_transaction_that_the_brokers_do_not_finish_is_left_behind(target, monkeypatch):
+    monkeypatch.setattr(transactional, "_STUCK_S", 0.05)
+    await within(target.write(A))
+    target.coordinator.add_answers = [{"all": ErrorCode.CONCURRENT_TRANSACTIONS}] * 1000
+    done = target.write(A)
+    while not any(call[1] == "link.1" for call in target.coordinator.calls):
+        await asyncio.sleep(0.01)
+    target.coordinator.add_answers.clear()
+    await within(done)
+    assert target.journal.registered == ["link", "link.1"]
+
+
+async def test_a_partition_that_is_closed_in_the_middle_spoils_its_transaction(target):
+    target.silent.add(A)
+    lost, other = target.write(A), target.write(B)
+    while target.transactions._current is None or target.lanes[A] not in target.transactions._current.lanes:
+        await asyncio.sleep(0)
+    lane = target.lanes[A]
+    dirty = not lane.quiet
+    lane.abandon(AbortedError("closed"))
+    await within(target.transactions.closed(lane, dirty=dirty))
+    assert await outcome(lost) is AbortedError
+    assert await outcome(other) is AbortedError
+    assert target.coordinator.ends() == ["abort"]
+
+
+def test_who_is_put_aside_waits_longer_each_time():
+    aside = Aside()
+    assert [aside.put(A, 0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert aside.waits(A, 10.0) == 20
+    assert aside.waits(B, 10.0) == 0
+    aside.written(A)
+    assert not aside.tried(A)
