@@ -12,7 +12,11 @@ from tests.cluster.links import create, eventually, fresh, produce, records, som
 from tests.cluster.mirrors import ends, same_logs
 from tests.support.slow import slow
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(420),
+    slow("a dozen commands, a second each and more; test_mirrors_switching takes the same steps"),
+]
 
 BOUND_S = 120
 
@@ -85,7 +89,6 @@ async def test_a_killed_link_goes_on_and_a_promotion_loses_nothing(pair, clients
     assert [r.value for r in await records(west, topic)] == [r.value for r in await records(east, topic)]
 
 
-@slow("a quarter of a minute of commands; the steps are tested in test_mirrors_switching")
 async def test_the_whole_way_there_and_back_by_commands(pair, clients, tmp_path):
     east, west = clients
     topic = fresh("way")

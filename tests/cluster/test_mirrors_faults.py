@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from protocol.client import ClusterClient
-from protocol.records import iter_headers
+from protocol.records import complete_end
 from protocol.types import TopicPartition
 from replicator.mirrors.assessing import find_mirrors
 from replicator.mirrors.switching import failover
@@ -21,6 +21,13 @@ from tests.support.slow import slow
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 PARTITIONS = 3
+SAFE = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 
 
 class Writing(threading.Thread):
@@ -49,17 +56,20 @@ class Writing(threading.Thread):
             number += 1
 
 
+def directory(broker, topic, partition):
+    return broker.directory / "data" / "log" / f"{topic}-{partition}"
+
+
 def stored(broker, topic, partition):
     """The batches of a replica, from its directory."""
-    folder = broker.directory / "data" / f"{topic}-{partition}"
+    folder = directory(broker, topic, partition)
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
-    *_, (at, last) = iter_headers(data)
-    return data[: at + last.size]
+    return data[: complete_end(data)]
 
 
 @slow("a minute of killed brokers; test_mirrors kills nothing, test_mirrors_commands the link once")
 async def test_killed_links_and_leaders_leave_every_replica_as_the_source(broker, start_three, tmp_path):
-    three = start_three({"default.replication.factor": "3", "min.insync.replicas": "2"})
+    three = start_three(SAFE)
     topic = fresh("faults")
     link = mirror_link(broker.bootstrap, three.bootstrap, topic, replication_factor=3)
     async with ClusterClient(broker.bootstrap) as east:
@@ -92,7 +102,8 @@ async def test_killed_links_and_leaders_leave_every_replica_as_the_source(broker
                         async def copied(each=each, index=index, original=original):
                             return stored(each, topic, index) == original
 
-                        await eventually(copied, f"replica {each.broker_id} of {index} is the same", 60)
+                        what = f"replica {each.broker_id} of {topic}-{index} is the same"
+                        await eventually(copied, what, 90)
                 for index in range(PARTITIONS):
                     values = writing.committed[index]
                     found = await asyncio.to_thread(
@@ -119,8 +130,10 @@ def _dumped(three, topic) -> None:
     except pytest.skip.Exception:
         return  # said aloud by every test that is about that tool
     for each in three.brokers.values():
-        segments = sorted((each.directory / "data" / f"{topic}-0").glob("*.log"))
-        text = kafka_tool("kafka.tools.DumpLogSegments", "--files", ",".join(map(str, segments)), timeout=180)
+        segments = sorted(directory(each, topic, 0).glob("*.log"))
+        text = kafka_tool(
+            "org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(map(str, segments)), timeout=180
+        )
         assert "isvalid: true" in text
         assert "isvalid: false" not in text
 

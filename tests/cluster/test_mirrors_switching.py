@@ -106,7 +106,7 @@ async def test_promote_refuses_while_writers_go_on(pair, clients):
         writing = asyncio.create_task(keep_writing())
         mirrors = await find_mirrors(west, link)
         with pytest.raises(SwitchRefused, match="writers"):
-            await promote(east, west, link, mirrors, quiet, timeout_s=4, fence=False)
+            await promote(east, west, link, mirrors, quiet, timeout_s=2.5, fence=False)
         stop.set()
         await writing
         assert await find_mirrors(west, link) == mirrors
@@ -124,7 +124,6 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     link = mirror_link(pair.east, pair.west, topic)
     async with mirroring(link) as running:
         await same_logs(east, west, topic)
-        await asyncio.sleep(1.5)  # the link notes what it knows each second
         assert await running.stop() == 0
     await produce(east, topic, some(7))
     mirrors = await find_mirrors(west, link)
@@ -135,7 +134,7 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     (known,) = await risks(east, west, link, mirrors)
     assert (known.records, known.counted) == (7, "now")
     with pytest.raises(SwitchRefused, match="transactions are open"):
-        await promote(east, west, link, mirrors, quiet, timeout_s=1)
+        await promote(east, west, link, mirrors, quiet, timeout_s=0.5)
     lost = await failover(None, west, link, mirrors, quiet)
     assert lost.aborted_transactions == 1
     tp = TopicPartition(topic, 0)
