@@ -192,12 +192,16 @@ async def test_settings_that_the_source_unset_are_taken_back_and_those_of_others
         }
 
 
-async def test_a_second_process_of_a_link_is_refused_and_the_first_goes_on(pair, clients, tmp_path):
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_process_that_shares_with_nobody_is_refused_and_the_first_goes_on(
+    pair, clients, tmp_path, shared
+):
+    """As a version that knows of no workers is, beside one of its kind and beside workers."""
     east, west = clients
     topic = fresh("owner")
     await create(east, topic)
-    link = pair.link(topic)
-    second = LinkProcess(link, str(tmp_path / "second.log"))
+    link = pair.link(topic, shared=shared)
+    second = LinkProcess(link.model_copy(update={"shared": False}), str(tmp_path / "second.log"))
     async with running(link) as first:
         await copied_to(west, link, topic, 0)
         await second.start()
@@ -214,11 +218,27 @@ async def test_a_second_process_of_a_link_is_refused_and_the_first_goes_on(pair,
         assert await third.stop() == 0
 
 
+async def test_a_worker_is_refused_beside_a_process_that_shares_with_nobody(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("alone")
+    await create(east, topic)
+    link = pair.link(topic, shared=False)
+    worker = LinkProcess(link.model_copy(update={"shared": True}), str(tmp_path / "worker.log"))
+    async with running(link) as first:
+        await copied_to(west, link, topic, 0)
+        await worker.start()
+        assert await worker.ended() == 1
+        assert "stop that one first" in (tmp_path / "worker.log").read_text()
+        await produce(east, topic, some(5))
+        await copied_to(west, link, topic, 5)
+        assert await first.stop() == 0
+
+
 async def test_an_owner_that_was_paused_too_long_is_replaced_and_ends(pair, clients, tmp_path):
     east, west = clients
     topic = fresh("paused")
     await create(east, topic)
-    link = pair.link(topic)
+    link = pair.link(topic, shared=False)
     old = LinkProcess(link, str(tmp_path / "old.log"))
     await old.start()
     try:
