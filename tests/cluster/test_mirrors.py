@@ -12,13 +12,14 @@ from protocol.types import TopicPartition
 from tests.cluster.links import Pair, create, eventually, fresh, produce, some, two_brokers
 from tests.cluster.mirrors import log_bytes, mirror_link, mirroring, same_logs, transactional, write
 from tests.support.apache_kafka import apache_kafka
+from tests.support.slow import slow
 
 
 @pytest.fixture(
     scope="module",
     params=[
         pytest.param("isthmus", marks=pytest.mark.cluster),
-        pytest.param("apache", marks=[pytest.mark.interop, pytest.mark.slow]),
+        pytest.param("apache", marks=[pytest.mark.interop, slow("a start of Apache Kafka as the source")]),
     ],
 )
 def pair(request, tmp_path_factory):

@@ -29,6 +29,8 @@ from tests.cluster.mirrors import (
     transactional,
     write,
 )
+from tests.support.apache_kafka import kafka_tool
+from tests.support.slow import slow
 
 pytestmark = pytest.mark.cluster
 
@@ -144,6 +146,58 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     values = await asyncio.to_thread(read, pair.west, topic, 18, start=0)
     assert values[0] == (1, "v-0")
     assert values[-1][1] == "after"
+
+
+@pytest.mark.interop
+@slow("two runs of a Java client; the offsets and epochs of commits are looked at in test_mirrors")
+async def test_a_java_consumer_moves_to_the_other_side_with_its_offsets(pair, clients):
+    """It holds the term of a leader against the epochs of commits and batches (KIP-320)."""
+    east, west = clients
+    topic = fresh("java")
+    await create(east, topic)
+    await cut_source(east, topic, 0)  # only another term: the source's epochs are not those of a new topic
+    writer = idempotent(pair.east)
+    await eventually(_takes(writer, topic), "the source is written to")
+    await asyncio.to_thread(write, writer, topic, [f"v{n}" for n in range(1, 10)])
+
+    def java(bootstrap, count):
+        return kafka_tool(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--group", topic),
+            *("--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000"),
+            *("--isolation-level", "read_committed"),
+            timeout=180,
+        ).split()
+
+    first = await asyncio.to_thread(java, pair.east, 4)
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link):
+        await same_logs(east, west, topic)
+    opened = await asyncio.to_thread(transactional, pair.east, topic)
+    opened.begin_transaction()
+    await asyncio.to_thread(write, opened, topic, ["never"])
+    async with mirroring(link):
+        await same_logs(east, west, topic)
+        await eventually(_has_committed(west, topic), "the group is at the target")
+    done = await failover(None, west, link, await find_mirrors(west, link), quiet)
+    assert done.aborted_transactions == 1
+    assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["new-0", "new-1"]) == [None, None]
+    rest = await asyncio.to_thread(java, pair.west, 8)
+    assert first + rest == [f"v{n}" for n in range(10)] + ["new-0", "new-1"]
+
+
+def _takes(writer, topic):
+    async def check():
+        return await asyncio.to_thread(write, writer, topic, ["v0"]) == [None]
+
+    return check
+
+
+def _has_committed(client, group):
+    async def check():
+        return bool(await client.committed(group))
+
+    return check
 
 
 async def cut_source(client, topic, end):
