@@ -186,11 +186,13 @@ def slow_path(world: LinkWorld, step: Step) -> Iterator[None]:
 
 @contextmanager
 def cut_brokers(world: LinkWorld, step: Step) -> Iterator[None]:
-    """Between the brokers of one side: leadership and replicas change under the link."""
+    """Between the brokers of one side: leadership and replicas change under the link. Nobody asks for an
+    unclean election meanwhile, which would not hear of the other replica."""
     side = side_of(step)
-    world.say(f"cut between the brokers of {side} for {step.seconds:g} s")
-    with world.network.disturbed(both(f"{side}1", f"{side}2"), _HELD):
-        yield
+    with world.claim(world.brokers_of(side)):
+        world.say(f"cut between the brokers of {side} for {step.seconds:g} s")
+        with world.network.disturbed(both(f"{side}1", f"{side}2"), _HELD):
+            yield
 
 
 @contextmanager
