@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from protocol.types import TopicPartition
+from replicator.lanes import Way, observe
 from replicator.metrics import LinkMetrics, PartitionMetrics
 from replicator.progress import Entry
 from transfer.endpoint import (
@@ -76,8 +77,15 @@ class Account:
     """What the target refused last; None once it was put aside."""
     source_end: int = -1
     """End of what can be read (committed) at the source, as last heard."""
+    way: Way = field(default_factory=Way)
     seen_end: int = -1
     """The same as the source's last chunk said: true of the topic that is read, not of one made anew."""
+
+    @property
+    def lag_bytes(self) -> int:
+        """The lag in bytes, by the size of what was copied so far; 0 while that is not known."""
+        ledger = self.entry.ledger if self.entry else None
+        return self.lag * ledger.bytes // ledger.records if ledger is not None and ledger.records else 0
 
     @property
     def lag(self) -> int:
@@ -97,6 +105,10 @@ class Book:
     dirty: dict[TopicPartition, float] = field(default_factory=dict)
     """Partitions with progress that is not stored, and since when (monotonic)."""
     bytes_not_stored: int = 0
+    records_lane: str = ""
+    """Why records are decoded on their way, if they are."""
+    retries: Callable[[TopicPartition], int] = lambda _: 0
+    """How often batches of a partition of the target were sent again, since it was opened."""
     once: bool = False
     """Progress is stored in the transactions of the data: what is booked here is stored already."""
 
@@ -104,7 +116,7 @@ class Book:
         """The account of a partition, made on first sight."""
         found = self.accounts.get(tp)
         if found is None:
-            found = self.accounts[tp] = Account(tp, target, PartitionMetrics(self.metrics, tp))
+            found = self.accounts[tp] = Account(tp, target, self.metrics.of(tp), way=Way(self.records_lane))
         return found
 
     def drop(self, tp: TopicPartition) -> None:
@@ -129,6 +141,7 @@ class Book:
         entry.producer = copied.producer or entry.producer
         entry.epoch = copied.epoch
         self.metrics.copied(account.metrics, copied)
+        account.way.copied(copied)
         if not self.once:
             self.bytes_not_stored += copied.bytes
             self.mark(tp)
@@ -239,8 +252,7 @@ class Book:
         states = Counter(account.state for account in self.accounts.values())
         for state in State:
             self.metrics.partitions.labels(self.metrics.name, state.value).set(states[state])
-        for account in self.accounts.values():
-            account.metrics.lag.set(account.lag)
+        observe(self.metrics, self.accounts.values(), self.retries)
         now = time.monotonic()
         self.metrics.progress_age.set(now - min(self.dirty.values(), default=now))
 
@@ -292,5 +304,7 @@ def _account_json(account: Account) -> dict[str, Any]:
             "superseded": [list(stretch) for stretch in ledger.superseded],
             "notes": [list(note) for note in ledger.notes],
             "lag": account.lag,
+            "lag_bytes": account.lag_bytes,
+            **account.way.to_json(),
         }
     return row

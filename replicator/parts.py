@@ -72,11 +72,13 @@ class Parts:
         self.progress, self.transactions = self._transactional()
         self.sink = KafkaSink(
             target,
-            ProduceSettings(request_bytes=flow.produce_request_bytes),
+            ProduceSettings(request_bytes=flow.produce_request_bytes, merge=True),
             may_write=self.may_write,
             transactions=self.transactions,
         )
         origin = self._origin()
+        self.book.records_lane = "records carry where they have been" if origin is not None else ""
+        self.book.retries = self.sink.retries
         self.engine = Engine(
             self.source,
             self.sink if origin is None else OriginSink(self.sink, origin),

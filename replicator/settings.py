@@ -184,6 +184,8 @@ class LinkSettings(BaseModel):
     """A batch that is too large or has a refused time: its partition waits, or it is put aside, on record."""
     rate_limit: int = Field(default=0, ge=0)
     """Bytes per second that all workers of the link read together; 0: no limit."""
+    metrics_max_series: int = Field(default=10_000, ge=0)
+    """For single partitions; those beyond share series with the topic `other`."""
     drain_s: float = Field(default=10.0, ge=0)
     """How long a stopping link waits for what is on its way."""
     flow: Flow = Flow()

@@ -121,7 +121,12 @@ class Upkeep:
         factor = self._parts.settings.checkpoints_topic_replication_factor
         topic = self._internal(self._parts.target_client, self._parts.naming.checkpoints, factor)
         emitter = Checkpoints(topic)
-        return lambda: emitter.emit(self.groups.translations)
+
+        async def emit() -> None:
+            await emitter.emit(self.groups.translations)
+            self._parts.metrics.checkpointed()
+
+        return emit
 
     def _offset_syncs(self) -> Callable[[], Awaitable[object]]:
         settings = self._parts.settings

@@ -54,7 +54,7 @@ async def run_link(
 ) -> int:
     """Runs the link until `stop` is set; the exit code says how it ended. `rest`: see `Link`."""
     status = status or LinkStatus(settings.name)
-    metrics = LinkMetrics(settings.name, registry)
+    metrics = LinkMetrics(settings.name, registry, settings.metrics_max_series)
     reach = status.reach = Reach(settings, metrics)
     async with AsyncExitStack() as stack:
         clients = await reach.connect(stop, stack)

@@ -93,6 +93,8 @@ class Copied(NamedTuple):
     """Greatest record time (ms) of the last batch with data."""
     left_out: int = 0
     """Records that the target is not to get, because they came from there."""
+    written: int = 0
+    """Batches that they are at the target (small ones may have been joined); 0: not told."""
 
 
 @dataclass(slots=True)

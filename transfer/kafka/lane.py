@@ -42,7 +42,7 @@ class Ticket:
         runs: list[list[int]] = []
         last = [-1, -1, 0]
         crcs: list[int] = []
-        records = size = 0
+        records = size = written = 0
         position = epoch = timestamp = -1
         for pending in self.batches:
             target = pending.base_offset
@@ -58,6 +58,7 @@ class Ticket:
                 target += length
             crcs += out.source_crcs
             records += out.record_count
+            written += 1
             size += out.source_size
             position = out.next_source_offset
             epoch = out.source_epoch
@@ -65,7 +66,9 @@ class Ticket:
         if not self.open:
             position, epoch = self.next_source_offset, self.epoch
         joined = tuple(map(Run._make, runs))
-        return Copied(joined, position, records, size, tuple(crcs), producer, epoch, timestamp)
+        return Copied(
+            joined, position, records, size, tuple(crcs), producer, epoch, timestamp, written=written
+        )
 
 
 @dataclass(slots=True, eq=False)

@@ -157,6 +157,11 @@ class KafkaSink:
         error.copied = copied
         raise error
 
+    def retries(self, tp: TopicPartition) -> int:
+        """How often batches of a partition had to be sent again since it was opened."""
+        lane = self._lanes.get(tp)
+        return lane.retries if lane is not None else 0
+
     async def _end_transactions(self) -> None:
         if self._transactions is None or self._transacting is None:
             return

@@ -1,0 +1,57 @@
+"""Percentiles within their bound, and since when a partition is behind."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator.latency import Behind, Latencies
+
+
+@given(
+    st.lists(st.integers(0, 4 * 10**9), min_size=1, max_size=200), st.sampled_from([0.01, 0.5, 0.9, 0.99, 1])
+)
+def test_a_percentile_is_never_too_low_and_at_most_one_sixteenth_too_high(micros, share):
+    latencies = Latencies(0.0)
+    for value in micros:
+        latencies.add(value / 1e6)
+    exact = next(value for n, value in enumerate(sorted(micros), 1) if n >= share * len(micros))
+    found = latencies.quantile(share)
+    assert found is not None
+    assert exact - 1 <= found * 1e6 <= exact * (1 + 1 / 16) + 1
+
+
+def test_records_count_and_not_writes():
+    latencies = Latencies(0.0)
+    latencies.add(0.001, 99)
+    latencies.add(10.0, 1)
+    assert latencies.quantile(0.5) < 0.0011
+    assert latencies.quantile(0.99) < 0.0011
+    assert latencies.quantile(0.999) >= 10
+
+
+def test_what_is_older_than_two_minutes_is_gone():
+    latencies = Latencies(0.0)
+    latencies.add(5.0)
+    latencies.turn(60.0)
+    latencies.add(0.001)
+    assert latencies.quantile(1.0) >= 5
+    latencies.turn(120.0)
+    assert latencies.quantile(1.0) < 0.01
+    latencies.turn(500.0)
+    assert latencies.quantile(1.0) is None
+
+
+def test_behind_counts_from_when_the_first_missing_record_was_heard_of():
+    behind = Behind()
+    assert behind.seconds(0, 10, 10) == 0
+    assert behind.seconds(5, 20, 10) == 0  # just heard of
+    assert behind.seconds(8, 30, 10) == 3
+    assert behind.seconds(9, 30, 20) == 1  # 20 to 30 were heard of at 8
+    assert behind.seconds(10, 30, 30) == 0
+
+
+def test_a_partition_that_stands_still_for_days_keeps_its_first_moment_and_little_memory():
+    behind = Behind()
+    for second in range(200_000):
+        late = behind.seconds(second, second + 1, 0)
+    assert late == 199_999
+    assert len(behind._marks) <= 257

@@ -1,0 +1,105 @@
+"""What a link's metrics say, and how many series they are."""
+
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from protocol.types import TopicPartition
+from replicator.book import Book
+from replicator.metrics import METRICS, LinkMetrics
+from replicator.progress import Entry
+from tools.generate_metrics_docs import DOCUMENT, document
+from transfer.ledger import Copied, Lineage, PartitionLedger
+from transfer.offset_map import Run
+
+NAME = "east->west"
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+def account(book, partition, end=100):
+    tp, target = TopicPartition("orders", partition), TopicPartition("east.orders", partition)
+    made = book.account(tp, target)
+    book.adopt(made, Entry(PartitionLedger(Lineage("c1", "s", *tp), Lineage("c2", "t", *target))), [])
+    made.source_end = end
+    return made
+
+
+def copied(first, records, *, crcs=1, written=1, age_s=0.5):
+    when = int((time.time() - age_s) * 1000)
+    run = Run(first, first, records)
+    return Copied(
+        (run,), first + records, records, records * 50, (1,) * crcs, last_timestamp=when, written=written
+    )
+
+
+def value(registry, name, **labels):
+    return registry.get_sample_value(f"isthmus_link_{name}", {"link": NAME, **labels})
+
+
+def test_lags_in_records_bytes_and_time(registry):
+    book = Book(LinkMetrics(NAME, registry), 30.0, lambda: None)
+    row = account(book, 0)
+    book.copied(row.tp, copied(0, 40, age_s=7))
+    book.observe()
+    labels = {"topic": "orders", "partition": "0"}
+    assert value(registry, "lag_records", **labels) == 60
+    assert value(registry, "lag_bytes", **labels) == 3000
+    assert value(registry, "lag_record_time_seconds", **labels) >= 7
+    book.copied(row.tp, copied(40, 60))
+    book.observe()
+    for name in ("lag_records", "lag_bytes", "lag_seconds", "lag_record_time_seconds"):
+        assert value(registry, name, **labels) == 0
+    assert value(registry, "latency_quantile_seconds", quantile="0.5") >= 0.5
+
+
+def test_the_lane_is_told_with_its_reason(registry):
+    book = Book(LinkMetrics(NAME, registry), 30.0, lambda: None)
+    small, plain = account(book, 0), account(book, 1)
+    book.copied(small.tp, copied(0, 40, crcs=40, written=1))
+    book.copied(plain.tp, copied(0, 40))
+    book.observe()
+    assert value(registry, "lane_partitions", lane="merge") == 1
+    assert value(registry, "lane_partitions", lane="raw") == 1
+    shown = book.to_json()["orders-0"]
+    assert (shown["lane"], shown["lane_reason"]) == ("merge", "small batches: the last 40 became 1")
+    book.copied(small.tp, copied(40, 1))
+    assert book.to_json()["orders-0"]["lane"] == "raw"
+    book.records_lane = "because"
+    assert account(book, 2).way.lane == "records"
+
+
+def test_retries_are_counted_over_writers_that_are_opened_anew(registry):
+    book = Book(LinkMetrics(NAME, registry), 30.0, lambda: None)
+    account(book, 0)
+    for seen in (2, 3, 1):  # the third is another writer's
+        book.retries = lambda _, seen=seen: seen
+        book.observe()
+    assert value(registry, "retries_total", topic="orders", partition="0") == 4
+
+
+def test_partitions_beyond_the_limit_share_their_series(registry):
+    per_partition = sum(metric.labels[1:2] == ("topic",) for metric in METRICS)
+    book = Book(LinkMetrics(NAME, registry, max_series=2 * per_partition), 30.0, lambda: None)
+    rows = [account(book, partition, end=100 * (partition + 1)) for partition in range(5)]
+    for row in rows:
+        book.copied(row.tp, copied(0, 10))
+    book.observe()
+    other = {"topic": "other", "partition": "other"}
+    assert value(registry, "lag_records", topic="orders", partition="1") == 190
+    assert value(registry, "lag_records", topic="orders", partition="2") is None
+    assert value(registry, "lag_records", **other) == 290 + 390 + 490
+    assert value(registry, "records_total", **other) == 30
+    book.drop(rows[4].tp)
+    book.drop(rows[0].tp)
+    book.observe()
+    assert value(registry, "lag_records", **other) == 290 + 390
+    assert value(registry, "lag_records", topic="orders", partition="0") is None
+
+
+def test_the_page_is_up_to_date():
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), "run python -m tools.generate_metrics_docs"
