@@ -5,7 +5,8 @@ must not know what a cluster or an object store is, what is worth copying, or wh
 observer hears of every acknowledged write, in order, and decides about faults.
 
 Flow: a partition with too many bytes on the way is paused at the source until half of them are acknowledged;
-when all partitions together reach the limit, nothing more is read.
+when all partitions together reach the limit, nothing more is read. Before that, and while a rate limit is
+used up, those that catch up are held: what is new does not wait behind what was produced long ago.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ class Observer(Protocol):
 
 _log = logging.getLogger("isthmus.transfer")
 
+_FOR_ALL = 0.75
+"""Of the bytes that may be on their way; the rest is kept for partitions that do not catch up."""
+_LIVE_OWES_S = 1.0
+"""How far these may go beyond a rate limit before they have to wait as well."""
+_LOOK_S = 1.0
+
 
 @dataclass(slots=True, eq=False)
 class _Lane:
@@ -62,6 +69,10 @@ class _Lane:
     landed: int = 0
     """Writes, the first ones, that make room already although their end is still to come."""
     paused: bool = False
+    """It has enough on its way itself."""
+    held: bool = False
+    """It catches up, and what is left is for those that do not."""
+    behind: bool = True
     closing: bool = False
     failed: bool = False
     position: int = 0
@@ -89,6 +100,8 @@ class Engine:
         self._bytes = 0
         self.pace = Pace()
         """A limit in bytes per second for all partitions together; none at first."""
+        self._held: set[_Lane] = set()
+        self._looking: asyncio.TimerHandle | None = None
         self._room = asyncio.Event()
         self._room.set()
         self._reader: asyncio.Task[None] | None = None
@@ -141,6 +154,9 @@ class Engine:
             await asyncio.wait({self._reader})
         finally:
             self._reader.cancel()
+            if self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
         if self._broken is not None:
             raise self._broken
         if not self._reader.cancelled():
@@ -174,7 +190,7 @@ class Engine:
     async def _read(self) -> None:
         while True:
             await self._room.wait()
-            await self.pace.wait()
+            await self.pace.wait(_LIVE_OWES_S)
             deliveries = await self._source.read()
             if not deliveries:
                 return
@@ -202,10 +218,50 @@ class Engine:
             self._room.clear()
         if lane.until is not None and chunk.next_offset >= lane.until:
             lane.closing = True
-        elif lane.bytes >= self._partition_bytes and not lane.paused:
-            lane.paused = True
-            self._source.pause(lane.tp)
+        else:
+            self._hold_back(lane, chunk)
         task.add_done_callback(lambda _: self._settle(lane))
+
+    def _hold_back(self, lane: _Lane, chunk: Chunk) -> None:
+        end = chunk.last_stable_offset if chunk.last_stable_offset >= 0 else chunk.high_watermark
+        lane.behind = end < 0 or chunk.next_offset < end
+        ran = not (lane.paused or lane.held)
+        if lane.bytes >= self._partition_bytes:
+            lane.paused = True
+        elif lane.behind and self._is_short():
+            lane.held = True
+            self._held.add(lane)
+            self._look_later()
+        if ran and (lane.paused or lane.held):
+            self._source.pause(lane.tp)
+
+    def _is_short(self) -> bool:
+        return self._bytes >= self._max_bytes * _FOR_ALL or self.pace.debt_s > 0
+
+    def _look_later(self) -> None:
+        """A limit may be changed meanwhile, so it is looked at again soon."""
+        debt_s = self.pace.debt_s
+        if debt_s and self._looking is None:
+            loop = asyncio.get_running_loop()
+            self._looking = loop.call_later(min(debt_s, _LOOK_S), self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        self._let_go()
+        if self._held:
+            self._look_later()
+
+    def _let_go(self) -> None:
+        if not self._held or self._is_short():
+            return
+        held, self._held = self._held, set()
+        for lane in held:
+            lane.held = False
+            self._resume(lane)
+
+    def _resume(self, lane: _Lane) -> None:
+        if not (lane.paused or lane.held or lane.closing):
+            self._source.resume(lane.tp)
 
     def _settle(self, lane: _Lane) -> None:
         failure: TransferError | None = None
@@ -247,8 +303,8 @@ class Engine:
             self._room.set()
         if lane.paused and lane.bytes <= self._partition_bytes // 2:
             lane.paused = False
-            if not lane.closing:
-                self._source.resume(lane.tp)
+            self._resume(lane)
+        self._let_go()
 
     def _fail(self, lane: _Lane, failure: TransferError) -> None:
         if failure.copied is not None and failure.copied.crcs:

@@ -1,8 +1,8 @@
 """A limit in bytes per second: reading waits while more was taken than the time that has passed allows.
 
 Owns a bucket that fills at the rate and holds a quarter of a second. It may go below zero, since a chunk is
-taken whole; then it waits for as long as that costs. Knows nothing of partitions: who reads fairly below it
-shares it fairly.
+taken whole; then it waits for as long as that costs. Whose turn it is when little may be taken is the
+engine's to say.
 """
 
 from __future__ import annotations
@@ -40,15 +40,20 @@ class Pace:
             self._fill()
             self._tokens -= size
 
-    async def wait(self) -> None:
-        """Until something may be taken."""
-        while self._limit:
-            self._fill()
-            if self._tokens >= 0:
-                return
+    @property
+    def debt_s(self) -> float:
+        """So long nothing more should be taken; 0: something may be."""
+        if not self._limit:
+            return 0.0
+        self._fill()
+        return max(-self._tokens / self._limit, 0.0)
+
+    async def wait(self, owing_s: float = 0.0) -> None:
+        """Until something may be taken, or no more than so much is owed."""
+        while (debt_s := self.debt_s) > owing_s:
             self._changed.clear()
             try:
-                async with asyncio.timeout(-self._tokens / self._limit):
+                async with asyncio.timeout(debt_s - owing_s):
                     await self._changed.wait()
             except TimeoutError:
                 pass

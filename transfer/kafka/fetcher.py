@@ -120,6 +120,7 @@ class BrokerFetcher:
         share = -(-len(readings) // self._settings.connections_per_broker)
         self._turn = (self._turn + share) % len(ready)
         mine = (ready[self._turn :] + ready[: self._turn])[:share]
+        mine.sort(key=lambda reading: reading.catches_up)  # an answer has a limit: what is new comes first
         for reading in mine:
             reading.asked = True
         free = all(reading.asked or reading.ready(now) for reading in readings)

@@ -47,6 +47,11 @@ class Reading:
     not_before: float = 0.0
     attempts: int = 0
 
+    @property
+    def catches_up(self) -> bool:
+        """Whether the last answer left readable records behind."""
+        return self.position < self.last_stable_offset
+
     def ready(self, now: float) -> bool:
         """Whether the next Fetch may ask for it."""
         return not (self.asked or self.paused or self.closed) and now >= self.not_before

@@ -1,6 +1,7 @@
 """The engine between an in-memory source and sink: order, flow control, isolation."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -222,3 +223,54 @@ async def test_a_write_that_cannot_be_booked_ends_the_run_aloud():
     async with asyncio.timeout(10):
         with pytest.raises(ValueError, match="it goes back"):
             await engine.run()
+
+
+class Ending(Source):
+    """Says with each chunk where its partition ends now."""
+
+    async def read(self):
+        found = await super().read()
+        return [
+            replace(chunk, high_watermark=self.ends[chunk.tp]) if isinstance(chunk, Chunk) else chunk
+            for chunk in found
+        ]
+
+
+async def test_room_is_kept_for_partitions_that_do_not_catch_up():
+    source, sink, book = Ending({A: 10**6, B: 0}), Sink(held=True), Book()
+    engine = Engine(source, sink, book, max_bytes=2000, partition_bytes=10**6)
+    await engine.start(A, A, 0)
+    await engine.start(B, B, 0)
+    running = asyncio.create_task(engine.run())
+    await until(lambda: A in source.paused)
+    assert engine.bytes_in_flight == 1500
+    source.ends[B] = 10  # produced while A waits for the sink
+    source.wake.set()
+    await until(lambda: engine.bytes_in_flight == 1600)
+    sink.gate.set()
+    await until(lambda: source.positions[A] > 10_000)
+    engine.stop()
+    await running
+    assert await engine.drain(5)
+
+
+async def test_under_a_rate_limit_new_records_do_not_wait_for_old_ones():
+    source, sink, book = Ending({A: 10**6, B: 0}), Sink(), Book()
+    engine = Engine(source, sink, book)
+    engine.pace.limit = 1000.0  # a chunk of A costs a tenth of a second, and what is in the bucket
+    await engine.start(A, A, 0)
+    await engine.start(B, B, 0)
+    running = asyncio.create_task(engine.run())
+    await book.until(lambda: A in source.paused)
+    before = source.positions[A]
+    source.ends[B] = 10
+    source.wake.set()
+    await until(lambda: source.positions[B] == 10)
+    assert source.positions[A] == before
+    engine.pace.limit = 0
+    async with asyncio.timeout(20):  # it is noticed within a second
+        while source.positions[A] < before + 10_000:
+            await asyncio.sleep(0.01)
+    engine.stop()
+    await running
+    assert await engine.drain(5)
