@@ -33,7 +33,10 @@ class Ahead:
     @classmethod
     def of(cls, entry: Entry) -> Ahead:
         """As it stands before the transaction."""
-        return cls(_copy(entry, entry.sealed * RUNS_PER_SLICE))
+        sealed = min(entry.sealed, max(len(entry.ledger.runs) - 1, 0) // RUNS_PER_SLICE)
+        ahead = _copy(entry, sealed * RUNS_PER_SLICE)
+        ahead.sealed = sealed
+        return cls(ahead)
 
     def add(self, copied: Copied, now: Entry) -> None:
         """Books a write. `now` is the committed entry."""

@@ -28,10 +28,15 @@ from tests.cluster.links import (
     two_brokers,
 )
 from tests.support.apache_kafka import apache_kafka
+from tests.support.broker import BrokerProcess
+from tests.support.zookeeper import fresh_chroot
 
-KILLS = 20 if os.environ.get("ISTHMUS_SLOW") else 2
+SLOW = bool(os.environ.get("ISTHMUS_SLOW"))
+KILLS = 20 if SLOW else 1
 PARTITIONS = 4
 LONG_S = 120.0
+pytestmark = pytest.mark.timeout(1800 if SLOW else 180)
+needs_time = pytest.mark.skipif(not SLOW, reason="takes minutes: set ISTHMUS_SLOW=1")
 
 
 @pytest.fixture(
@@ -241,6 +246,7 @@ async def test_an_owner_that_was_paused_is_fenced(pair, clients, tmp_path):
         await second.kill()
 
 
+@needs_time
 async def test_switched_on_and_off_again(pair, clients, tmp_path):
     east, west = clients
     topic = fresh("switch")
@@ -263,3 +269,37 @@ async def test_switched_on_and_off_again(pair, clients, tmp_path):
     finally:
         loading.cancel()
         await process.kill()
+
+
+@pytest.mark.cluster
+@needs_time
+async def test_a_target_that_is_killed_again_and_again(zookeeper_server, tmp_path):
+    with two_brokers(zookeeper_server, tmp_path / "east") as ours:
+        target = BrokerProcess(tmp_path / "target", fresh_chroot(zookeeper_server), 1)
+        target.start()
+        pair = Pair("isthmus", ours.east, target.bootstrap)
+        topic, moments = fresh("target"), random.Random(5)
+        link = pair.link(topic, exactly_once=True, number=random.randrange(10**6, 10**7))
+        process = LinkProcess(link, str(tmp_path / "link.log"))
+        async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+            await create(east, topic, PARTITIONS)
+            load = Load(east, topic, 6)
+            loading = asyncio.create_task(load.run())
+            try:
+                await process.start()
+                for number in range(KILLS // 2):
+                    await copied_to_long(west, link, topic, load.sent[0], 0)
+                    await asyncio.sleep(moments.uniform(0.0, 1.0))  # any moment of a transaction
+                    await asyncio.to_thread(target.kill)
+                    if number % 3 == 2:
+                        await process.kill()
+                    await asyncio.to_thread(target.start)
+                    if not process.lives:
+                        await process.start()
+                load.stop()
+                await loading
+                await assert_exact(west, pair, link, topic, load)
+            finally:
+                loading.cancel()
+                await process.kill()
+                target.kill()

@@ -22,6 +22,7 @@ from replicator.preflight.findings import Level
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
 from replicator.preflight.names import circles, names, selection
 from replicator.preflight.rights import rights
+from replicator.preflight.transactions import transactions
 from replicator.settings import LinkSettings
 
 
@@ -183,3 +184,19 @@ def test_tombstones_that_go_before_they_are_copied(policy, kept, warned):
     given = facts()
     given.source.configs = {"orders": {"cleanup.policy": entry(policy), "delete.retention.ms": entry(kept)}}
     assert said(tombstones, given) == ([(Level.WARNING, ("orders",))] if warned else [])
+
+
+def test_exactly_once_needs_transactions_that_survive_a_broker():
+    assert said(transactions, facts()) == []
+    given = facts(exactly_once=True)
+    assert said(transactions, given) == [(Level.OK, ())]  # what consumers have to do
+    given.no_transactions = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    given.target.defaults = {"transaction.max.timeout.ms": "10000", "transaction.state.log.min.isr": "2"}
+    given.target.topics["__transaction_state"] = topic("__transaction_state", 50)
+    assert said(transactions, given)[:3] == [(ERROR, ())] * 3
+    given = facts(exactly_once=True)
+    given.target.brokers = {n: Broker("b", n) for n in range(3)}
+    given.target.defaults = {"transaction.state.log.replication.factor": "5"}
+    assert said(transactions, given)[0] == (ERROR, ())
+    given.target.topics["__transaction_state"] = topic("__transaction_state", 50)
+    assert said(transactions, given)[0] == (WARNING, ())

@@ -1,0 +1,201 @@
+"""Progress in transactions: what stands in them, what the book has meanwhile, what readers take for true."""
+
+import asyncio
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from protocol.client import EARLIEST, Fetched, ListedOffset
+from protocol.records import Record, build_batch, decode_batches
+from protocol.types import TopicPartition
+from replicator import progress as progress_rows
+from replicator import transactional_progress
+from replicator.book import Book, State
+from replicator.internal_topics import InternalTopic, batches_of
+from replicator.metrics import LinkMetrics
+from replicator.progress import Entry, Progress
+from replicator.transactional_progress import TransactionalProgress, fence
+from transfer.ledger import Copied, Lineage, PartitionLedger
+from transfer.offset_map import Run
+
+TP = TopicPartition("orders", 0)
+TARGET = TopicPartition("east.orders", 0)
+SLICE = 8
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+
+
+class Store:
+    name = "progress"
+    epoch = 3
+
+    def __init__(self, ids=()):
+        self.progress = Progress(transactional_ids=dict(ids))
+        self.forgotten = []
+
+    def batches(self, rows):
+        return batches_of(rows)
+
+    async def refresh(self):
+        return self.progress
+
+    async def forget_transactional_ids(self, names):
+        self.forgotten += names
+
+
+@pytest.fixture
+def book():
+    made = Book(LinkMetrics("east->west", CollectorRegistry()), 30.0, lambda: None)
+    made.once = True
+    account = made.account(TP, TARGET)
+    made.adopt(account, Entry(PartitionLedger(Lineage("c1", "s", *TP), Lineage("c2", "t", *TARGET))), [])
+    account.state = State.RUNNING
+    return made
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch):
+    for module in (progress_rows, transactional_progress):
+        monkeypatch.setattr(module, "RUNS_PER_SLICE", SLICE)
+
+
+@pytest.fixture
+def progress(book):
+    return TransactionalProgress(book, Store(), lambda: "me")
+
+
+def copied(first, target, count=10):
+    return Copied((Run(first, target, count),), first + count, count, 100, (1,))
+
+
+def stored(*rounds):
+    """What a reader has after all of these batches."""
+    found = Progress()
+    for batches in rounds:
+        for batch in batches:
+            found.apply((record.key, record.value) for record in decode_batches(batch))
+    return found.entry(TP)
+
+
+def test_progress_says_what_will_be_and_the_book_what_is(book, progress):
+    batches = progress.batches({TARGET: [copied(0, 0), copied(10, 10)]})
+    assert stored(batches).ledger.next_source_offset == 20
+    assert book.accounts[TP].entry.ledger.next_source_offset == 0
+
+
+def test_after_an_abort_the_book_counts(book, progress):
+    progress.batches({TARGET: [copied(0, 0)]})
+    progress.ended(committed=False)
+    again = stored(progress.batches({TARGET: [copied(0, 11)]}))
+    assert list(again.ledger.runs) == [Run(0, 11, 10)]
+    assert again.ledger.records == 10
+
+
+def test_a_long_history_is_stored_in_slices_as_by_others(book, progress):
+    rounds, expected = [], []
+    for number in range(SLICE * 2 + 5):
+        one = copied(number * 10, number * 11)
+        expected.append(one.runs[0])
+        rounds.append(progress.batches({TARGET: [one]}))
+        progress.ended(committed=True)
+        book.copied(TP, one)
+    entry = stored(*rounds)
+    assert list(entry.ledger.runs) == expected
+    assert entry.ledger == book.accounts[TP].entry.ledger
+    assert entry.sealed == book.accounts[TP].entry.sealed == 2
+
+
+def test_a_history_that_was_cut_goes_on_from_its_last_whole_slice(book, progress):
+    test_a_long_history_is_stored_in_slices_as_by_others(book, progress)
+    entry = book.accounts[TP].entry
+    entry.ledger.rewind(5 * 10, "source truncated", 1)
+    progress.forget(TP)
+    after = stored(progress.batches({TARGET: [copied(50, 10**6)]}))
+    assert after.sealed == 0
+    assert list(after.ledger.runs)[-2:] == [Run(40, 44, 10), Run(50, 10**6, 10)]
+
+
+def test_a_target_that_lost_records_shows_as_the_same_gap_in_both(book, progress):
+    for first in (0, 10):
+        progress.batches({TARGET: [copied(first, first)]})
+        progress.ended(committed=True)
+        book.copied(TP, copied(first, first))
+    entry = stored(progress.batches({TARGET: [copied(20, 15)]}))
+    progress.ended(committed=True)
+    book.copied(TP, copied(20, 15))
+    gaps = [(gap.start, gap.end) for gap in entry.ledger.gaps]
+    assert gaps == [(gap.start, gap.end) for gap in book.accounts[TP].entry.ledger.gaps] == [(15, 20)]
+    assert list(entry.ledger.runs) == list(book.accounts[TP].entry.ledger.runs)
+
+
+def test_what_was_given_up_may_not_be_stored(book, progress):
+    book.drop(TP)
+    with pytest.raises(LookupError):
+        progress.batches({TARGET: [copied(0, 0)]})
+
+
+async def test_saving_waits_for_the_commit(book, progress):
+    asked = []
+    progress.ask = lambda: asked.append(1)
+    saving = asyncio.create_task(progress.save([TP]))
+    await asyncio.sleep(0)
+    assert progress.pending
+    assert asked
+    progress.batches({})
+    progress.ended(committed=False)
+    await asyncio.sleep(0)
+    assert progress.pending
+    assert not saving.done()
+    assert stored(progress.batches({})).ledger.source == Lineage("c1", "s", *TP)
+    progress.ended(committed=True)
+    await saving
+    assert not progress.pending
+
+
+async def test_producers_of_those_who_are_gone_are_fenced():
+    taken = []
+
+    class Client:
+        async def init_transactional_producer(self, name, timeout_ms):
+            taken.append(name)
+
+    store = Store({"link.a": "a", "link.b": "b", "link.b.1": "b"})
+    await fence(Client(), store, {"a"})
+    assert taken == store.forgotten == ["link.b", "link.b.1"]
+
+
+class Log:
+    """A client of a topic with the given batches."""
+
+    def __init__(self, *batches):
+        self.batches = list(batches)
+
+    async def list_offsets(self, spots):
+        return {
+            tp: ListedOffset(0 if spot == EARLIEST else len(self.batches), -1, -1)
+            for tp, spot in spots.items()
+        }
+
+    async def fetch(self, tp, offset, **_):
+        return Fetched(tp, memoryview(self.batches[offset]), len(self.batches), 0, 0)
+
+
+def row(offset, producer, key, value=b"v", *, control=False):
+    return build_batch(
+        [Record(0, 1, key, value)],
+        base_offset=offset,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=-1 if control else 0,
+        transactional=producer >= 0,
+        control=control,
+    )
+
+
+async def test_rows_of_a_transaction_count_when_it_is_committed_and_others_at_once():
+    log = Log(row(0, 1, b"a"), row(1, 2, b"b"), row(2, -1, b"lease"))
+    topic = InternalTopic(log, "links")
+    assert await topic.read_new() == [(b"lease", b"v")]
+    log.batches += [row(3, 2, ABORT, control=True), row(4, 1, COMMIT, control=True), row(5, 2, b"c")]
+    assert await topic.read_new() == [(b"a", b"v")]
+    log.batches.append(row(6, 2, COMMIT, control=True))
+    assert await topic.read_new() == [(b"c", b"v")]
