@@ -8,6 +8,7 @@ mirror where the link is told to. Nothing is cut without a word, and gaps are no
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, RetryPolicy
@@ -22,12 +23,18 @@ from replicator.mirrors.partition import MirrorPartition
 _log = logging.getLogger("isthmus.replicator")
 
 TERM_SEEN = RetryPolicy(total_s=15)
+NoteGap = Callable[[MirrorPartition], Awaitable[None]]
 
 
 class Aligner:
-    """`cuts`: whether the mirror is cut back to what its source still has."""
+    """`cuts`: whether the mirror is cut back to what its source still has. `note_gap` puts a partition's gaps
+    on record, before the mirror passes over them.
+    """
 
-    def __init__(self, source: ClusterClient, target: ClusterClient, *, cuts: bool) -> None:
+    def __init__(
+        self, source: ClusterClient, target: ClusterClient, *, cuts: bool, note_gap: NoteGap | None = None
+    ) -> None:
+        self._note_gap = note_gap
         self._source = source
         self._target = target
         self._cuts = cuts
@@ -69,6 +76,8 @@ class Aligner:
             stand = await self._cut(part, stand, common)
         first = (await self._source.list_offsets({tp: EARLIEST}, retry=NO_RETRIES))[tp].offset
         last = (await self._source.list_offsets({tp: LATEST}, retry=NO_RETRIES))[tp].offset
+        part.end = stand.end
+        part.heard(first, last, now_ms)
         end = await self._begin(part, stand, first)
         part.aligned(max(stand.start, min(first, end)), end, leader.epoch)
         part.heard(first, last, now_ms)
@@ -87,7 +96,10 @@ class Aligner:
         if stand.end > 0:
             gap = (stand.end, source_start, "retention passed at the source")
             _log.error("%s: source offsets %d to %d are gone: %s", part.tp, *gap)
-            part.gaps.append(gap)
+            if gap not in part.gaps:
+                part.gaps.append(gap)
+            if self._note_gap is not None:
+                await self._note_gap(part)
         node = (await self._target.leader(part.tp)).node
         move = {part.tp: MirrorBatches(stand.end, None, source_start)}
         answer = (await self._target.mirror_append(node, {part.tp.topic: part.source_text}, move))[part.tp]

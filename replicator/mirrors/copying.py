@@ -20,7 +20,7 @@ from protocol.client import ClientError, ClusterClient, Fetched
 from protocol.client.mirror_calls import MirrorAnswer, MirrorBatches
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
-from replicator.mirrors.aligning import Aligner, is_same_topic
+from replicator.mirrors.aligning import Aligner, NoteGap, is_same_topic
 from replicator.mirrors.partition import MirrorPartition, Piece, State
 from replicator.settings import Flow
 from transfer.kafka.positions import last_batch
@@ -55,13 +55,14 @@ class Copying:
         flow: Flow,
         *,
         cuts: bool = False,
+        note_gap: NoteGap | None = None,
         on_ended: Callable[[TopicPartition], None] = lambda tp: None,
     ) -> None:
         self.partitions: dict[TopicPartition, MirrorPartition] = {}
         self._source = source
         self._target = target
         self._flow = flow
-        self._aligner = Aligner(source, target, cuts=cuts)
+        self._aligner = Aligner(source, target, cuts=cuts, note_gap=note_gap)
         self._on_ended = on_ended
         self._moved = asyncio.Event()
         self._fetchers: dict[int, asyncio.Task[None]] = {}

@@ -72,18 +72,23 @@ class Mirrors:
         self._target = target
         self._metrics = metrics
         self._reach = reach
+        self._witness = Witness(target, settings.name)
         self.copying = Copying(
-            source, target, settings.flow, cuts=settings.on_truncation == "cut", on_ended=self._ended
+            source,
+            target,
+            settings.flow,
+            cuts=settings.on_truncation == "cut",
+            note_gap=self._note_gap,
+            on_ended=self._ended,
         )
         self._topics = MirrorTopics(settings, source, target)
         self._groups = GroupCopy(
             source, target, NameFilter(settings.groups, settings.groups_exclude), self._ends
         )
-        self._witness = Witness(target, settings.name)
         self.found = Mirrored()
         self._poke = asyncio.Event()
         self._problems: dict[str, str] = {}
-        self._counted: dict[TopicPartition, tuple[PartitionMetrics, int, int]] = {}
+        self._counted: dict[TopicPartition, tuple[PartitionMetrics, int, int, int]] = {}
         self._state = "starting"
 
     @property
@@ -160,9 +165,10 @@ class Mirrors:
         for tp in self.partitions.keys() - found.partitions.keys():
             if tp.topic in found.ended or tp.topic in found.problems:
                 del self.partitions[tp]
-        for tp, text in found.partitions.items():
-            if tp not in self.partitions:
-                self.partitions[tp] = MirrorPartition(tp, text)
+        new = found.partitions.keys() - self.partitions.keys()
+        gaps = await self._witness.gaps(new) if new else {}
+        for tp in new:
+            self.partitions[tp] = MirrorPartition(tp, found.partitions[tp], gaps=gaps.get(tp, []))
         self.copying.poke()
         if self._reach is not None:
             await self._reach.look(self._source, self._target)
@@ -173,17 +179,23 @@ class Mirrors:
     async def _tell(self) -> None:
         await self._witness.write(self.partitions.values(), time.time_ns() // 1_000_000)
 
+    async def _note_gap(self, part: MirrorPartition) -> None:
+        await self._witness.write([part], time.time_ns() // 1_000_000)
+
     async def _observe(self) -> None:
         name = self._settings.name
         states = dict.fromkeys(State, 0)
         for tp, part in self.partitions.items():
             states[part.state] += 1
-            series, records, size = self._counted.get(tp) or (PartitionMetrics(self._metrics, tp), 0, 0)
+            known = self._counted.get(tp) or (PartitionMetrics(self._metrics, tp), 0, 0, 0)
+            series, records, size, gaps = known
             series.records.inc(part.records - records)
             series.bytes.inc(part.bytes - size)
             series.lag.set(part.lag)
             series.gap_offsets.set(sum(end - start for start, end, _ in part.gaps))
-            self._counted[tp] = (series, part.records, part.bytes)
+            for _, _, reason in part.gaps[gaps:]:
+                self._metrics.gaps.labels(name, reason).inc()
+            self._counted[tp] = (series, part.records, part.bytes, len(part.gaps))
         for state, count in states.items():
             self._metrics.partitions.labels(name, state).set(count)
 

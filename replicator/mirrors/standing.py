@@ -1,4 +1,4 @@
-"""What a link knew of its source last, kept at the target: the only witness once the source is lost.
+"""What a link knew of its source last, and its gaps, kept at the target: the only witness once it is lost.
 
 Owns the record: committed offsets of a group that nobody reads with, the mirror's end as offset and the
 source's end, with times, as metadata. So it needs no topic of its own, and a failover finds it where it is
@@ -7,6 +7,7 @@ needed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -16,6 +17,8 @@ from protocol.types import TopicPartition
 from replicator.mirrors.partition import MirrorPartition
 
 RECORD_GROUPS: Final = "isthmus-mirrors."
+_GAPS: Final = 20
+"""Brokers take 4,096 bytes of metadata."""
 
 
 class LastSeen(NamedTuple):
@@ -47,11 +50,21 @@ class Witness:
             standing = (part.end, part.source_end)
             if part.source_end < 0 or (commits and self._written.get(part.tp) == standing):
                 continue
-            text = json.dumps({"source_end": part.source_end, "seen_ms": now_ms, "level_ms": part.level_ms})
+            about = {"source_end": part.source_end, "seen_ms": now_ms, "level_ms": part.level_ms}
+            text = json.dumps(about | ({"gaps": part.gaps[-_GAPS:]} if part.gaps else {}))
             commits[part.tp] = Committed(part.end, -1, text)
             told[part.tp] = standing
         await self._target.commit(self._group, commits)
         self._written.update(told)
+
+    async def gaps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, list[tuple[int, int, str]]]:
+        """What could not be copied before this run, by partition. Raises ProtocolError."""
+        found = {}
+        for tp, at in (await self._target.committed(self._group, list(tps))).items():
+            with contextlib.suppress(ValueError, TypeError, AttributeError):
+                known = json.loads(at.metadata or "{}").get("gaps", [])
+                found[tp] = [(int(start), int(end), str(reason)) for start, end, reason in known]
+        return found
 
 
 async def last_seen(

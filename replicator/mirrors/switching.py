@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,6 +27,7 @@ from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
 from replicator.mirrors.partition import MirrorPartition, State
+from replicator.mirrors.standing import Witness
 from replicator.settings import LinkSettings
 
 _log = logging.getLogger("isthmus.replicator")
@@ -190,8 +192,17 @@ async def _drain(
 ) -> None:
     """Copies what is left: a link that runs as well does no harm, since each batch has one place."""
     tps = list(await stands(target, mirrors))
-    copying = Copying(source, target, settings.flow)
-    copying.partitions = {tp: MirrorPartition(tp, mirrors[tp.topic].text) for tp in tps}
+    witness = Witness(target, settings.name)
+
+    async def note_gap(part: MirrorPartition) -> None:
+        say(f"{part.tp}: gone at the source before it was copied: {part.gaps[-1]}")
+        await witness.write([part], time.time_ns() // 1_000_000)
+
+    gaps = await witness.gaps(tps)
+    copying = Copying(source, target, settings.flow, note_gap=note_gap)
+    copying.partitions = {
+        tp: MirrorPartition(tp, mirrors[tp.topic].text, gaps=gaps.get(tp, [])) for tp in tps
+    }
     task = asyncio.create_task(copying.run())
     try:
         async with asyncio.timeout(timeout_s):

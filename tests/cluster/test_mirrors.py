@@ -115,6 +115,31 @@ async def test_the_mirror_begins_where_its_source_begins(pair, clients):
         assert running.to_json()["differences"] == []
 
 
+async def test_what_retention_took_from_a_stopped_link_is_a_gap_after_every_restart(pair, clients):
+    east, west = clients
+    topic = fresh("gap")
+    tp = TopicPartition(topic, 0)
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+    await produce(east, topic, some(10))
+    await produce(east, topic, some(10))
+    await east.delete_records({tp: 20})
+    for _ in range(2):
+        async with mirroring(link) as running:
+            await same_logs(east, west, topic)
+
+            async def known(running=running):
+                part = running.to_json()["partitions"].get(str(tp), {})
+                return part.get("gaps") == [(10, 20, "retention passed at the source")]
+
+            await eventually(known, "the gap is in the status")
+            assert await running.stop() == 3
+
+
 async def test_a_source_that_is_created_again_is_another_one(pair, clients):
     east, west = clients
     topic = fresh("again")
