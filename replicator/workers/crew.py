@@ -306,7 +306,7 @@ class Crew:
         return self.planning.changed(wanted)
 
     def plan_again(self) -> None:
-        """As the leader: another round soon."""
+        """Another round soon: there is something to tell, or to move."""
         self._again.set()
 
     async def leave(self) -> bool:

@@ -39,11 +39,15 @@ class Planning:
         *,
         withheld: bool,
     ) -> dict[str, Orders]:
-        """One for each member. `epoch` is the highest known here; `withheld`: nobody gets anything new."""
+        """One for each member. `epoch` is the highest known here; `withheld`: nobody gets anything new.
+
+        What a member holds is its to keep, also if its topic is not seen any more: it tells why that is so.
+        """
         states = _read(joined.members)
         for state in states.values():
             self._rates.update(state.rates)
         held = _claims(states, wanted)
+        wanted = {tp for has in held.values() for tp in has}.union(wanted)
         self.planned = frozenset(wanted)
         weight = weights(wanted, self.rates())
         plan = assign(held, wanted, weight)
@@ -79,8 +83,8 @@ class Planning:
         return self._rates
 
     def changed(self, wanted: Collection[TopicPartition]) -> bool:
-        """Whether there is something to give out that the last plan does not know, or less than before."""
-        return self.planned != set(wanted)
+        """Whether there is something to give out that the last plan does not know."""
+        return not self.planned.issuperset(wanted)
 
     def is_uneven(
         self, held: Mapping[str, Collection[TopicPartition]], rates: Mapping[TopicPartition, float]

@@ -175,6 +175,7 @@ class Shared:
 
     async def give_up(self, tps: Collection[TopicPartition]) -> None:
         await self.holdings.give_up(tps)
+        self.crew.plan_again()  # the leader is to know that nobody holds them
 
     async def report(self) -> None:
         await self._reporting.once()
