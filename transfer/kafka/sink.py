@@ -27,6 +27,7 @@ from transfer.endpoint import (
 )
 from transfer.kafka.duty import on_duty
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
+from transfer.kafka.parts import outcome, parts_of
 from transfer.kafka.sender import BrokerSender, Sent
 from transfer.kafka.transactional import Transactions
 from transfer.ledger import Copied, ProducerState
@@ -140,13 +141,18 @@ class KafkaSink:
         if refusal is not None:
             ticket.next_source_offset = outs[-1].next_source_offset if outs else chunk.first_offset
             ticket.epoch = outs[-1].source_epoch if outs else -1
-        ticket.batches = [Pending(out, ticket) for out in outs]
-        lane.offer(ticket)
+        parts = [ticket]
+        if self._transactions is None:
+            ticket.batches = [Pending(out, ticket) for out in outs]
+        else:
+            parts = list(parts_of(ticket, outs))
+        for part in parts:
+            lane.offer(part)
         if refusal is not None:
             lane.block(ClosedError(f"{tp.topic}-{tp.partition}: an earlier batch was refused"))
         self._wake(lane)
         try:
-            copied = await ticket.done
+            copied = await (ticket.done if len(parts) == 1 else outcome(parts))
         except ClosedError:
             if self._broken is not None:
                 raise self._broken from None
