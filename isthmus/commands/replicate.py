@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from replicator.settings import LinkSettings
     from replicator.worker import LinkStatus
 
-_COLLECT_AFTER = (10_000, 20, 10)
 _SAY_AFTER_S = 6.0
 """A little longer than a link itself takes to notice that a cluster is silent."""
 
@@ -260,4 +259,3 @@ def _settle() -> None:
     7 % of a busy link's processor time. Batches on their way are free without it."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
