@@ -38,9 +38,9 @@ checkpoints.topic.replication.factor=1
 offset.storage.replication.factor=1
 status.storage.replication.factor=1
 config.storage.replication.factor=1
+sync.group.offsets.enabled=true
 """
 _FOR_MM2 = """
-sync.group.offsets.enabled=true
 emit.checkpoints.interval.seconds=5
 sync.group.offsets.interval.seconds=5
 """
