@@ -88,11 +88,19 @@ def _show_workers(report: LinkReport) -> None:
         silent = ", silent" if one["silent"] else ""
         rest = f", {one['rest']}" if one["rest"] else ""
         has = f"{one['partitions']} partitions, {one['rate']} bytes/s"
-        say(f"worker: {one['worker']}: {has}{lead}{silent}{rest}")
+        say(f"worker: {one['worker']}: {has}{lead}{silent}{rest}{_delivery(one['guarantee'])}")
         for what, problem in one["problems"].items():
             say(f"problem: {one['worker']}: {what}: {problem}")
     for name, value in report.settings.items():
         say(f"setting: {name} = {value} (changed by command: isthmus links set)")
+
+
+def _delivery(guarantee: dict[str, Any]) -> str:
+    if guarantee.get("delivery") != "exactly once":
+        return ""
+    age, aborted = guarantee["last_commit_age_s"], guarantee["aborted"]
+    last = "nothing committed yet" if age is None else f"last commit {age:.1f} s before it said so"
+    return f", exactly once ({last}, {guarantee['committed']} commits, {aborted} aborts)"
 
 
 @app.command()

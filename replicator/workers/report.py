@@ -51,6 +51,8 @@ class WorkerReport:
     at_ms: int = 0
     problems: Mapping[str, str] = field(default_factory=dict)
     partitions: Mapping[TopicPartition, Standing] = field(default_factory=dict)
+    guarantee: Mapping[str, Any] = field(default_factory=dict)
+    """How it delivers and, exactly once, what its transactions do."""
 
     @property
     def key(self) -> str:

@@ -102,4 +102,5 @@ class Reporting:
                 )
                 for tp, account in self._parts.book.accounts.items()
             },
+            self._parts.guarantee(),
         )

@@ -13,6 +13,8 @@ import pytest
 
 from protocol.client import LATEST, ClusterClient, Isolation
 from protocol.types import TopicPartition
+from replicator.link_report import link_report
+from replicator.preflight import Level, check_link
 from replicator.progress import read_ledgers
 from replicator.settings import LinkSettings
 from tests.cluster.links import (
@@ -176,6 +178,16 @@ async def test_what_is_copied_is_committed_with_its_progress(pair, clients):
         assert [ledger.runs.to_target(n).offset for n in range(100)] == [offset for offset, _, _ in found]
         assert run.metric("isthmus_link_transactions_total", outcome="committed") >= 2
         assert run.status.to_json()["guarantee"]["delivery"] == "exactly once"
+
+        async def said() -> bool:
+            return any(
+                one["guarantee"].get("delivery") == "exactly once"
+                for one in (await link_report(link)).workers
+            )
+
+        await eventually(said, "links status tells the guarantee", LONG_S)
+        about = [one for one in await check_link(east, west, link) if one.check == "exactly once"]
+        assert [one.level for one in about] == [Level.OK]
         assert await run.stop() == 0
     await settled(west, mirror)
     await settled(west, link.progress_topic)
