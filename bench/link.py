@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -192,8 +193,8 @@ def _ours(sides: Sides, figure: str) -> float | None:
     return value
 
 
-def measure(options: argparse.Namespace, parts: list[Part], *, kafka: bool) -> list[Row]:
-    rows: list[Row] = []
+def measure(options: argparse.Namespace, parts: list[Part], rows: list[Row], *, kafka: bool) -> None:
+    """Adds to `rows` what is known as soon as it is known."""
     compile_modules()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-link-")))
@@ -209,7 +210,6 @@ def measure(options: argparse.Namespace, parts: list[Part], *, kafka: bool) -> l
                 print(report.line(rows[-1]), flush=True)
             finally:
                 run.tidy()
-    return rows
 
 
 def main() -> int:
@@ -239,10 +239,14 @@ def main() -> int:
         print(f"no {mm2_script()} or no java: ours alone, between brokers of ours", flush=True)
         kafka, options.no_mm2 = False, True
     began = time.monotonic()
-    rows = measure(options, parts, kafka=kafka)
-    facts = {"mb": options.mb, "brokers": "kafka" if kafka else "isthmus", "cpus": os.cpu_count()}
-    write(options.json, facts | {"minutes": round((time.monotonic() - began) / 60, 1)}, rows)
-    print(f"{options.json}: {len(rows)} rows")
+    rows: list[Row] = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # brokers are ended too
+    try:
+        measure(options, parts, rows, kafka=kafka)
+    finally:
+        facts = {"mb": options.mb, "brokers": "kafka" if kafka else "isthmus", "cpus": os.cpu_count()}
+        write(options.json, facts | {"minutes": round((time.monotonic() - began) / 60, 1)}, rows)
+        print(f"{options.json}: {len(rows)} rows")
     return 1 if any("not_measured" in row or row.get("given_up") for row in rows) else 0
 
 
