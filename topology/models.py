@@ -32,6 +32,11 @@ def _alias(value: str) -> str:
     return value
 
 
+def _group(value: object) -> object:
+    """ZooKeeper's own groups are numbers, so YAML has read one."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 def _link(value: str) -> str:
     if not LINK.fullmatch(value):
         raise ValueError(f"'{value}' is not a link: write source->target, for example east->west")
@@ -101,7 +106,7 @@ class ZooKeeperServer(Model):
     port: Port = 0
     datacenter: Alias | None = None
     """The cluster's datacenter by default."""
-    group: Alias | None = None
+    group: Annotated[Alias | None, BeforeValidator(_group)] = None
     weight: Annotated[int, Field(ge=0)] = 1
 
 

@@ -54,7 +54,7 @@ def _of_cluster(alias: str, cluster: Cluster) -> Iterator[str]:
 
 
 def _without_gain(what: str, rules: Quorums) -> Iterator[str]:
-    count = len(rules.groups or rules.servers)
+    count = len(rules.counted_groups or rules.servers)
     if count % 2 == 0:
         kind = "groups" if rules.groups else "servers"
         yield (

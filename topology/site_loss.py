@@ -5,6 +5,9 @@ fullest holds ceil(RF / S). Two things may go wrong, and each is said before it 
 
 - an acknowledged record was in the lost site only: min.insync.replicas is not above what one site holds;
 - nothing can be written any more: fewer replicas than min.insync.replicas are left, until somebody lowers it.
+
+Group positions and transactions live in topics of their own, with settings of their own, and are counted too.
+Where unclean elections are allowed none of this holds, which is said as well.
 """
 
 from __future__ import annotations
@@ -16,6 +19,12 @@ from topology.models import Cluster, Topology
 from topology.sites import broker_site, is_stretched
 
 _MIN_ISR = "min.insync.replicas"
+_UNCLEAN = "unclean.leader.election.enable"
+_OFFSETS_REPLICAS = "offsets.topic.replication.factor"
+_TRANSACTIONS_REPLICAS = "transaction.state.log.replication.factor"
+_TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
+_INTERNAL_REPLICAS, _INTERNAL_MIN_ISR = 3, 2
+"""What brokers take where a file says nothing (Kafka's defaults)."""
 
 
 def never_written_warnings(topology: Topology) -> list[str]:
@@ -25,7 +34,7 @@ def never_written_warnings(topology: Topology) -> list[str]:
         " every write with acks=all is refused"
         for alias, cluster in topology.clusters.items()
         if cluster.brokers
-        for name, replicas, minimum in _topics(cluster)
+        for name, replicas, minimum in (*_topics(cluster), *_internal(cluster))
         if minimum > replicas
     ]
 
@@ -40,8 +49,9 @@ def site_loss_warnings(topology: Topology) -> list[str]:
 
 
 def _of_cluster(alias: str, cluster: Cluster) -> Iterator[str]:
+    yield from _unclean(alias, cluster)
     sites = len({broker_site(cluster, broker) for broker in cluster.brokers})
-    for name, replicas, minimum in _topics(cluster):
+    for name, replicas, minimum in (*_topics(cluster), *_internal(cluster)):
         if minimum > replicas:
             continue  # never written at all: said by itself
         in_one = ceil(replicas / sites)
@@ -66,3 +76,35 @@ def _topics(cluster: Cluster) -> Iterator[tuple[str, int, int]]:
     for name, topic in cluster.topics.items():
         yield f"topic {name}", topic.replication_factor, int(topic.configs.get(_MIN_ISR, default))
     yield "topics by default", int(cluster.settings.get("default.replication.factor", 1)), default
+
+
+def _internal(cluster: Cluster) -> Iterator[tuple[str, int, int]]:
+    settings = cluster.settings
+    yield (
+        f"group positions ({_OFFSETS_REPLICAS})",
+        int(settings.get(_OFFSETS_REPLICAS, _INTERNAL_REPLICAS)),
+        int(settings.get(_MIN_ISR, 1)),
+    )
+    yield (
+        f"transactions ({_TRANSACTIONS_REPLICAS}, {_TRANSACTIONS_MIN_ISR})",
+        int(settings.get(_TRANSACTIONS_REPLICAS, _INTERNAL_REPLICAS)),
+        int(settings.get(_TRANSACTIONS_MIN_ISR, _INTERNAL_MIN_ISR)),
+    )
+
+
+def _unclean(alias: str, cluster: Cluster) -> Iterator[str]:
+    allowed = [
+        f"topic {name}" for name, topic in cluster.topics.items() if _is_true(topic.configs.get(_UNCLEAN))
+    ]
+    if _is_true(cluster.settings.get(_UNCLEAN)):
+        allowed.insert(0, "all topics that do not say otherwise")
+    if allowed:
+        yield (
+            f"cluster {alias}, {', '.join(allowed)}: {_UNCLEAN} lets a replica that lacks acknowledged"
+            " records lead when a site is lost or cut off: they are gone without a word to their producers;"
+            " leave it off and elect by hand (isthmus elect), which shows what would be lost"
+        )
+
+
+def _is_true(value: object) -> bool:
+    return str(value).strip().lower() == "true"

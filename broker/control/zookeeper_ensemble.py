@@ -60,11 +60,16 @@ class Quorums:
     def holds(self, present: Collection[int]) -> bool:
         if not self.groups:
             return 2 * len(set(present)) > len(self.servers)
-        counted = [group for group in self.groups if self._weight(group)]
+        counted = self.counted_groups
         won = [
             group for group in counted if 2 * self._weight(set(group) & set(present)) > self._weight(group)
         ]
         return 2 * len(won) > len(counted)
+
+    @property
+    def counted_groups(self) -> list[tuple[int, ...]]:
+        """Those that have a say: one without any weight does not count."""
+        return [group for group in self.groups if self._weight(group)]
 
     def _weight(self, servers: Collection[int]) -> int:
         return sum((self.weights or {}).get(server, 1) for server in servers)

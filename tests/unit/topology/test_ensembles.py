@@ -124,6 +124,15 @@ def test_two_sites_with_hierarchical_quorums_are_warned_about_loudly() -> None:
     assert "2 groups survive the loss of 0, as 1 do" in found[3]
 
 
+def test_groups_are_numbers_too_and_one_without_weight_does_not_count() -> None:
+    found = warnings(
+        *(f"id: {number}, group: 1" for number in (1, 2, 3)),
+        *(f"id: {number}, group: 2, datacenter: b, weight: 0" for number in (4, 5, 6)),
+    )
+    assert "when a is lost" in found[0]
+    assert not any("survive the loss" in said for said in found)
+
+
 def test_two_sites_with_a_majority_in_one_lose_with_that_one() -> None:
     [only] = warnings("id: 1", "id: 2", "id: 3, datacenter: b")
     assert "when a is lost" in only

@@ -20,12 +20,17 @@ clusters:
   main:
     datacenter: a
     brokers: [{{ id: 1 }}, {{ id: 2 }}, {{ id: 3, datacenter: b }}, {{ id: 4, datacenter: b }}]
-    settings: {{ default.replication.factor: 4, min.insync.replicas: {minimum} }}
+    settings:
+      {{ default.replication.factor: 4, min.insync.replicas: {minimum}, {internal} }}
 """
 
 
-def two_sites(delay: str = "1ms", minimum: int = 3) -> Topology:
-    return parse_topology(TWO_SITES.format(delay=delay, minimum=minimum))
+def two_sites(delay: str = "1ms", minimum: int = 3, offsets: int = 4, transactions: int = 4) -> Topology:
+    internal = (
+        f"offsets.topic.replication.factor: {offsets}, transaction.state.log.min.isr: {min(transactions, 3)},"
+        f" transaction.state.log.replication.factor: {transactions}"
+    )
+    return parse_topology(TWO_SITES.format(delay=delay, minimum=minimum, internal=internal))
 
 
 def test_the_farthest_follower_and_the_way_to_the_leader_count() -> None:
@@ -59,12 +64,31 @@ def test_above_30_ms_there_and_back_the_latency_to_expect_is_said() -> None:
 
 
 def test_what_the_loss_of_a_site_means_is_said() -> None:
-    (stops,) = topology_warnings(two_sites(minimum=3))
-    assert "writes with acks=all stop until isthmus configs min-isr lower --to 2 --cluster main" in stops
-    (loses,) = topology_warnings(two_sites(minimum=2))
+    stops, groups, transactions = topology_warnings(two_sites(minimum=3))
+    until = "writes with acks=all stop until isthmus configs min-isr lower --to 2 --cluster main"
+    assert until in stops
+    assert "group positions (offsets.topic.replication.factor)" in groups
+    assert until in groups
+    assert "transactions (transaction.state.log.replication.factor" in transactions
+    loses, groups, _ = topology_warnings(two_sites(minimum=2))
     assert "acknowledged while only one site has it" in loses
+    assert "acknowledged while only one site has it" in groups
 
 
 def test_a_topic_that_no_write_with_acks_all_ever_reaches_is_named() -> None:
-    (refused,) = topology_warnings(two_sites(minimum=5))
+    refused, groups, _ = topology_warnings(two_sites(minimum=5))
     assert "topics by default: min.insync.replicas 5 is above its replication factor 4" in refused
+    assert "group positions (offsets.topic.replication.factor): min.insync.replicas 5 is above" in groups
+
+
+def test_group_positions_and_transactions_in_one_site_only_are_said() -> None:
+    found = topology_warnings(two_sites(offsets=1))
+    assert any("group positions" in said and "is above its replication factor 1" in said for said in found)
+    found = topology_warnings(two_sites(transactions=1))
+    assert any("transactions" in said and "only one site has it" in said for said in found)
+
+
+def test_unclean_elections_are_said() -> None:
+    text = TWO_SITES.format(delay="1ms", minimum=3, internal="unclean.leader.election.enable: true")
+    (said,) = [each for each in topology_warnings(parse_topology(text)) if "unclean" in each]
+    assert "all topics that do not say otherwise" in said
