@@ -128,6 +128,7 @@ def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+@pytest.mark.timeout(600)
 async def test_workers_share_a_link_and_only_what_one_had_moves_when_it_is_killed(pair, tmp_path):
     """Three workers, one killed, one more: nothing is lost, repeated or out of order, and a partition that
     need not move is not begun again."""
