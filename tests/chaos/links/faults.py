@@ -18,6 +18,7 @@ from tests.chaos.links.schedule import BROKERS, Step
 from tests.chaos.links.world import LINKS, LinkWorld, ends
 from tests.chaos.network import Fault, Wire, both, flows
 from tests.chaos.world import LeftOut
+from tests.support.waiting import wait_until
 
 Kind = Callable[[LinkWorld, Step], AbstractContextManager[None]]
 _HELD = Fault(held=True)
@@ -71,10 +72,17 @@ def _still(world: LinkWorld, name: str) -> Iterator[None]:
 
 @contextmanager
 def kill_worker(world: LinkWorld, step: Step) -> Iterator[None]:
+    """In the middle of its work, not while it starts."""
     name = worker_of(world, step)
-    with world.claim([name]), _away(world, name):
-        world.say(f"kill {name}")
-        yield
+    with world.claim([name]):
+        try:
+            wait_until(lambda: world.workers[name].ready, f"{name} is ready", bound_s=20)
+        except AssertionError as error:
+            raise LeftOut(str(error)) from None
+        world.wait(10 * step.delay_s)
+        with _away(world, name):
+            world.say(f"kill {name}")
+            yield
 
 
 @contextmanager

@@ -114,7 +114,7 @@ class _Run:
         loads = [self._load(side, seconds) for side in SIDES]
         for load in loads:
             load.start()
-        wait_until(lambda: len(self._history.acknowledged) > 50, "the first records", bound_s=120)
+        wait_until(lambda: len(self._history.acknowledged) > 50, "the first records", bound_s=300)
         helping = threading.Thread(target=self._help, name="operators", daemon=True)
         helping.start()
         world.say("faults begin")

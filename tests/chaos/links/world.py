@@ -61,8 +61,17 @@ class Worker:
         self.output = directory / f"{name.replace('>', '')}.log"
         self._command = [sys.executable, "-m", *command]
         self.process: subprocess.Popen[bytes] | None = None
+        self._began_at = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has said so since it was started last."""
+        with self.output.open("rb") as output:
+            output.seek(self._began_at)
+            return self.running and b" ready" in output.read().replace(b"not ready", b"")
 
     def launch(self) -> None:
+        self._began_at = self.output.stat().st_size if self.output.exists() else 0
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 self._command,
