@@ -112,12 +112,12 @@ class Desired:
             text = key.decode(errors="replace")
             try:
                 if text.startswith(_PAUSED):
-                    paused[Scope.of_path(text.removeprefix(_PAUSED))] = Wish(**json.loads(value))
+                    paused[Scope.of_path(text.removeprefix(_PAUSED))] = _wish(value)
                 elif text.startswith(_RESTART):
-                    restarts[Scope.of_path(text.removeprefix(_RESTART))] = Wish(**json.loads(value))
+                    restarts[Scope.of_path(text.removeprefix(_RESTART))] = _wish(value)
                 elif text == SETTINGS_KEY:
                     settings = dict(json.loads(value))
-            except (TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 _log.error("%s of a link cannot be read: %r", text, error)
         return cls(paused, restarts, settings)
 
@@ -134,6 +134,11 @@ class Desired:
         if not self.settings:
             return settings
         return changed(settings, self.settings)
+
+
+def _wish(value: bytes) -> Wish:
+    data = json.loads(value)
+    return Wish(str(data["by"]), int(data["at_ms"]), str(data.get("why", "")))
 
 
 def changed(settings: LinkSettings, values: Mapping[str, Any]) -> LinkSettings:

@@ -11,7 +11,7 @@ import logging
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from protocol.types import TopicPartition
@@ -82,11 +82,14 @@ class WorkerReport:
         try:
             value = json.loads(zlib.decompress(data))
             partitions = {
-                TopicPartition(topic, int(number)): Standing(*standing)
+                TopicPartition(topic, int(number)): Standing(*standing[: len(Standing._fields)])
                 for topic, numbers in value["partitions"].items()
                 for number, standing in numbers.items()
             }
-            return cls(**value | {"partitions": partitions})
+            known = {one.name for one in fields(cls)}  # a newer version may say more
+            return cls(
+                **{name: of for name, of in value.items() if name in known} | {"partitions": partitions}
+            )
         except (zlib.error, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"a worker's record cannot be read: {error!r}") from error
 

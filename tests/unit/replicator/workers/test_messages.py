@@ -46,6 +46,14 @@ def test_words_of_a_newer_version_are_left_alone():
     assert MemberState.decode(newer) == MemberState(WorkerInfo("w"))
 
 
+def test_a_report_of_a_newer_version_can_be_read():
+    """Versions stand side by side while all workers are replaced in turn."""
+    standing = Standing("running", 10, 0, "raw", 1, "")
+    report = WorkerReport("w", "1", partitions={TopicPartition("t", 0): standing})
+    text = zlib.decompress(report.encode()).replace(b'{"worker":', b'{"later":1,"worker":', 1)
+    assert WorkerReport.decode(zlib.compress(text.replace(b'1,""]', b'1,"",7]'))) == report
+
+
 def test_a_process_is_known_to_be_dead_on_its_own_machine_only():
     mine = WorkerInfo.of_this_process()
     assert not mine.dead
