@@ -182,5 +182,5 @@ def test_batches_that_need_no_second_look_are_planned_as_by_looking_twice(kinds,
     given_chunk = chunk(*made, first=first, aborted=[AbortedTransaction(2, 0)])
     quick = plan(given_chunk)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transfer.rewrite._plain", lambda chunk, planned: 0)
+        patch.setattr("transfer.rewrite._plain", lambda chunk, planned, merge: 0)
         assert plan(given_chunk) == quick
