@@ -19,7 +19,7 @@ from broker.log.disk_errors import FAILED
 from broker.log.errors import CorruptLog, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.files import OpenFile
 from broker.log.log_view import LogView
-from broker.log.segment import Segment
+from broker.log.segment import Segment, remember
 from protocol.records import HEADER_SIZE
 from protocol.records.header import LENGTH_OVERHEAD
 
@@ -108,6 +108,7 @@ def locate(
     if max_bytes < WORTH_LOCATING or offset >= max_offset:
         return None
     segment = log.segments.from_offset(offset)[0]
+    boundaries = segment.boundaries  # before the size: of the log as it is now, should it be cut
     end = segment.size  # taken first: bytes below it are complete, whatever is appended meanwhile
     if end < WORTH_LOCATING:
         return None
@@ -117,7 +118,7 @@ def locate(
         start = segment.find(offset, blocking=blocking)
         if end - start < WORTH_LOCATING:
             return None
-        stop, next_offset = _whole(segment, start, end, max_bytes, min_one, blocking)
+        stop, next_offset = _whole(segment, boundaries, start, end, max_bytes, min_one, blocking)
         file = segment.file
         if not file.at_random:
             page_cache.read_at_random(file.fd)
@@ -135,7 +136,13 @@ def locate(
 
 
 def _whole(
-    segment: Segment, start: int, end: int, max_bytes: int, min_one: bool, blocking: bool
+    segment: Segment,
+    boundaries: dict[int, int],
+    start: int,
+    end: int,
+    max_bytes: int,
+    min_one: bool,
+    blocking: bool,
 ) -> tuple[int, int]:
     """Where the last whole batch within the limits ends, and the offset after it.
 
@@ -161,5 +168,5 @@ def _whole(
         at += size
         next_offset = base + delta + 1
     if next_offset >= 0:
-        segment.remember(next_offset, at)
+        remember(boundaries, next_offset, at)
     return at, next_offset

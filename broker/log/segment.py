@@ -30,6 +30,13 @@ _SPAN: Final = Struct(">qi11xi")
 """Base offset, batch length and last offset delta of a batch header."""
 
 
+def remember(boundaries: dict[int, int], offset: int, position: int) -> None:
+    """A batch that starts at `position` is where the next read will go on."""
+    if len(boundaries) >= _MAX_BOUNDARIES:
+        boundaries.clear()
+    boundaries[offset] = position
+
+
 class Segment:
     __slots__ = (
         "_boundaries", "_file", "_offset_index", "_saving", "_time_index", "_used", "aborted_nothing",
@@ -417,11 +424,25 @@ class Segment:
             position += length + LENGTH_OVERHEAD
         return end
 
+    @property
+    def boundaries(self) -> dict[int, int]:
+        """Positions where reads may go on, by offset. Another table after each cut: what a thread finds in a
+        log that is cut back meanwhile goes into the table that it has taken before, and is lost with it.
+        """
+        return self._boundaries
+
     def read(
-        self, offset: int, max_bytes: int, end: int, *, at_least_one: bool, blocking: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end: int,
+        boundaries: dict[int, int],
+        *,
+        at_least_one: bool,
+        blocking: bool,
     ) -> tuple[memoryview, int]:
         """Whole batches from the one that reaches `offset`, none past position `end`, and the offset after
-        them.
+        them. `boundaries` were taken before `end` was.
 
         Empty when there is nothing for `offset` before `end`, or when the first batch is larger than
         `max_bytes` and `at_least_one` is off. Raises `NotCached` unless `blocking`.
@@ -443,14 +464,8 @@ class Segment:
                 if blocking:
                     raise CorruptLog(f"{self.path('log')}: the batch at byte {start} is cut short")
                 raise NotCached
-        self.remember(next_offset, start + length)
+        remember(boundaries, next_offset, start + length)
         return data[:length], next_offset
-
-    def remember(self, offset: int, position: int) -> None:
-        """A batch that starts at `position` is where the next read will go on."""
-        if len(self._boundaries) >= _MAX_BOUNDARIES:
-            self._boundaries = {}
-        self._boundaries[offset] = position
 
     def _bytes(self, position: int, size: int, blocking: bool) -> memoryview:
         if blocking:

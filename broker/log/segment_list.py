@@ -75,12 +75,18 @@ class SegmentList:
         for segment in self.from_offset(offset):
             if segment.base_offset >= max_offset:
                 break
+            boundaries = segment.boundaries  # before the size: of the log as it is now, should it be cut
             end = segment.size  # taken first: bytes below it are complete, whatever is appended meanwhile
             if max_offset < log_end:
                 end = segment.find(max_offset, blocking=blocking)
             try:
                 data, next_offset = segment.read(
-                    offset, max_bytes, end, at_least_one=at_least_one and not headers, blocking=blocking
+                    offset,
+                    max_bytes,
+                    end,
+                    boundaries,
+                    at_least_one=at_least_one and not headers,
+                    blocking=blocking,
                 )
             except CorruptLog:
                 if not headers:

@@ -139,7 +139,9 @@ class Memory:
                 self.end += length
         records = sum(out.record_count for out in outs)
         size = sum(out.source_size for out in outs)
-        return Copied(tuple(runs), chunk.next_offset, records, size, tuple(crc for o in outs for crc in o.source_crcs))
+        return Copied(
+            tuple(runs), chunk.next_offset, records, size, tuple(crc for o in outs for crc in o.source_crcs)
+        )
 
     async def aclose(self) -> None:
         self.log.clear()

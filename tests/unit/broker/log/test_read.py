@@ -319,3 +319,26 @@ def test_segments_of_headers_only_are_passed_through_to_a_record(open_log: OpenL
     assert (few.size, few.next_offset) == (122, 4)  # the size limit still holds
     one = log.read_blocking(0, 10)
     assert (one.size, one.next_offset) == (61, 2)
+
+
+def test_a_read_that_is_overtaken_by_a_cut_leaves_nothing_behind(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower is cut back while a thread reads: where that read ended is no batch's place any more."""
+    log = open_log()
+    log.append(batch([b"a"]), 0)
+    log.append(batch([b"b"]), 0)
+    whole, reads = OpenFile.read, itertools.count(1)
+
+    def overtaken(file: OpenFile, position: int, size: int) -> bytes:
+        found = whole(file, position, size)
+        if next(reads) == 2:  # the first one finds the place
+            monkeypatch.setattr(OpenFile, "read", whole)
+            log.truncate_to(1)
+            log.append(batch([b"c" * 700]), 0)
+            log.append(batch([b"d"]), 0)
+        return found
+
+    monkeypatch.setattr(OpenFile, "read", overtaken)
+    assert [record.value for record in records_of(log.read_blocking(0, 1 << 20).segments)] == [b"a", b"b"]
+    assert [record.value for record in records_of(log.read_blocking(2, 1 << 20).segments)] == [b"d"]

@@ -152,10 +152,10 @@ def test_readers_go_on_in_what_was_replaced(tmp_path: Path) -> None:
     directory.mkdir()
     cleaned = Cleaned(directory)
     before = cleaned.log.segments.items[0]
-    expected = bytes(before.read(0, 1 << 20, before.size, at_least_one=True, blocking=True)[0])
+    expected = bytes(before.read(0, 1 << 20, before.size, {}, at_least_one=True, blocking=True)[0])
     before.release()
     cleaned.swap()
-    assert bytes(before.read(0, 1 << 20, before.size, at_least_one=True, blocking=True)[0]) == expected
+    assert bytes(before.read(0, 1 << 20, before.size, {}, at_least_one=True, blocking=True)[0]) == expected
 
 
 def test_a_log_that_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
