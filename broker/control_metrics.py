@@ -6,7 +6,7 @@ controller alone; other brokers show 0, as Kafka's do.
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from broker.control.metadata_cache import NO_LEADER
@@ -54,3 +54,8 @@ class ControlMetrics(Collector):
         }
         for name, (value, text) in counts.items():
             yield GaugeMetricFamily(name, text, value=value)
+        yield CounterMetricFamily(
+            "kafka_controller_controllerstats_uncleanleaderelections",
+            "Elections of leaders that may lack acknowledged records, while this broker was the controller",
+            value=self._plane.controller.unclean_elections,
+        )

@@ -74,6 +74,8 @@ class Controller:
         self.core: ControllerCore | None = None
         self.failure = ""
         """Why the last reign of this broker ended that was not ended on purpose."""
+        self.unclean_elections = 0
+        """In all reigns of this process."""
         self._zookeeper = zookeeper
         self._store = store
         self._broker_id = broker_id
@@ -238,6 +240,12 @@ class Controller:
         await self._do_jobs(core, reign)
         self._send(core, reign, begun)
 
+    def _count_unclean(self, partition: TopicPartition, leader: int) -> None:
+        self.unclean_elections += 1
+        _log.warning(
+            "unclean election: broker %d leads %s and may lack acknowledged records", leader, partition
+        )
+
     # -- election
 
     async def _run_for_election(self) -> list[str]:
@@ -250,7 +258,7 @@ class Controller:
             return []
         _log.info("broker %d is the controller, epoch %d", self._broker_id, reign.epoch)
         sender = Sender(self._broker_id, reign.epoch, self._listener)
-        core = ControllerCore(sender, self._unclean, self._guarded)
+        core = ControllerCore(sender, self._unclean, self._guarded, self._count_unclean)
         brokers = await self._store.brokers(self._on_brokers)
         names = await self._store.topic_names(self._on_topics)
         deletions = await self._store.deletions(self._on_deletions)

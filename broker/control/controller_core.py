@@ -17,6 +17,7 @@ from broker.control.leader_choice import (
     SameCase,
     first_state,
     handed_over,
+    is_unclean,
     left_out,
     living_for,
     next_state,
@@ -61,7 +62,8 @@ class _Remembered(dict[str, bool]):
 
 class ControllerCore:
     """State of one controller's reign. `unclean(topic)` says whether unclean election is allowed there,
-    `guarded()` whether a last replica that came back in doubt waits for a person's word.
+    `guarded()` whether a last replica that came back in doubt waits for a person's word. `on_unclean` hears
+    of each leader that was elected though it may lack acknowledged records.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class ControllerCore:
         sender: Sender,
         unclean: Callable[[str], bool] = lambda topic: False,
         guarded: Callable[[], bool] = lambda: True,
+        on_unclean: Callable[[TopicPartition, int], None] = lambda partition, leader: None,
     ) -> None:
         self.sender = sender
         self.brokers: dict[int, LiveBroker] = {}
@@ -83,6 +86,7 @@ class ControllerCore:
         """Partitions whose state cannot be read: they are left alone, and so are their files."""
         self._unclean = unclean
         self._guarded = guarded
+        self._on_unclean = on_unclean
         self._together = KilledTogether()
         self._orders = PendingOrders()
 
@@ -308,6 +312,8 @@ class ControllerCore:
         before = None if known is None else known.state
         if self._together or len(state.isr) == 1:
             self._together.written(partition, before, state)
+        if before is not None and is_unclean(before, state):
+            self._on_unclean(partition, state.leader)
         self.states[partition] = StoredState(state, version)
         return before
 

@@ -67,6 +67,16 @@ def next_state(
     return PartitionState(NO_LEADER, state.leader_epoch + 1, isr, controller_epoch, doubtful)
 
 
+def is_unclean(before: PartitionState, after: PartitionState) -> bool:
+    """Whether the new leader may lack what was acknowledged: it was not in sync, or was the last one and came
+    back from an unclean end. (Kafka: ControllerStats, UncleanLeaderElectionsPerSec.)
+    """
+    leader = after.leader
+    if leader in (NO_LEADER, before.leader):
+        return False
+    return leader not in before.isr or leader in before.suspects
+
+
 class SameCase:
     """What one event makes of all partitions: those with the same leader, ISR and replicas share an answer.
 

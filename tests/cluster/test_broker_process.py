@@ -156,6 +156,7 @@ def test_metrics_are_served(tmp_path: Path, started: list[StandAlone]) -> None:
         "kafka_controller_kafkacontroller_activecontrollercount 1.0",
         "kafka_controller_kafkacontroller_activebrokercount 1.0",
         "kafka_controller_kafkacontroller_offlinepartitionscount 0.0",
+        "kafka_controller_controllerstats_uncleanleaderelections_total 0.0",
         "kafka_server_zookeeperclientmetrics_connected 1.0",
     ):
         assert line in text

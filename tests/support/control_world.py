@@ -48,13 +48,19 @@ class World:
         self.silent: set[int] = set()
         """Brokers that are registered still, and dead: they answer nothing."""
         self._unclean = unclean
+        self.unclean: list[tuple[TopicPartition, int]] = []
+        """Leaders that may lack acknowledged records, as they were elected."""
         self.core = self.elect(brokers, epoch)
 
     def elect(
         self, brokers: dict[int, LiveBroker], epoch: int, *, unread: Sequence[str] = ()
     ) -> ControllerCore:
         """A new controller starts from what is stored; it cannot read the nodes of topics in `unread`."""
-        self.core = ControllerCore(Sender(1, epoch, "PLAINTEXT"), lambda topic: self._unclean)
+        self.core = ControllerCore(
+            Sender(1, epoch, "PLAINTEXT"),
+            lambda topic: self._unclean,
+            on_unclean=lambda partition, leader: self.unclean.append((partition, leader)),
+        )
         self.core.cannot_read(topics=unread)
         self._follow(self.core.start(brokers, self.topics, self.stored, self.zxids))
         return self.core

@@ -188,6 +188,16 @@ def test_unclean_election_needs_permission():
         world.create("t", {0: (1, 2)})
         world.brokers_are({2: live(2), 3: live(3)})
         assert world.state("t", 0).leader == leader
+        assert world.unclean == ([(TopicPartition("t", 0), 2)] if unclean else [])
+
+
+def test_a_leader_that_was_in_sync_is_no_unclean_election():
+    world = World(THREE, unclean=True)
+    world.create("t", {0: (1, 2)})
+    world.in_sync("t", 0, 1, 2)
+    world.brokers_are({2: live(2), 3: live(3)})
+    assert world.state("t", 0).leader == 2
+    assert world.unclean == []
 
 
 class Churn(RuleBasedStateMachine):
