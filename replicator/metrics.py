@@ -164,6 +164,8 @@ class LinkMetrics:
         self.name = name
         self._families = {metric.name: _family(metric, registry) for metric in METRICS}
         self._room = max_series // len(_OF_PARTITIONS)
+        self._own = 0
+        """Partitions with series of their own."""
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self.gaps = self.counter("gaps")
         self.partitions = self.gauge("partitions")
@@ -195,7 +197,8 @@ class LinkMetrics:
         """The series of a partition: its own while there is room."""
         found = self._partitions.get(tp)
         if found is None:
-            own = sum(each.own for each in self._partitions.values()) < self._room
+            own = self._own < self._room
+            self._own += own
             found = self._partitions[tp] = PartitionMetrics(self, tp, own=own)
         return found
 
@@ -207,6 +210,7 @@ class LinkMetrics:
         for gauge in (series.lag, series.lag_bytes, series.gap_offsets):
             gauge.set(0)
         if series.own:
+            self._own -= 1
             for metric in METRICS:
                 if metric.labels == _PARTITION and metric.kind is Gauge:
                     self.gauge(metric.name).remove(*series.labels)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -53,6 +53,21 @@ async def run_link(
     rest: str = "",
 ) -> int:
     """Runs the link until `stop` is set; the exit code says how it ended. `rest`: see `Link`."""
+
+    def make(source: ClusterClient, target: ClusterClient, metrics: LinkMetrics, reach: Reach) -> Link:
+        return Link(settings, source, target, metrics, reach, rest)
+
+    return await run_connected(settings, stop, registry, status, make)
+
+
+async def run_connected(
+    settings: LinkSettings,
+    stop: asyncio.Event,
+    registry: CollectorRegistry,
+    status: LinkStatus | None,
+    make: Callable[[ClusterClient, ClusterClient, LinkMetrics, Reach], Any],
+) -> int:
+    """Connects both clusters, then runs what `make` gives: it has `run(stop)` and `to_json()`."""
     status = status or LinkStatus(settings.name)
     metrics = LinkMetrics(settings.name, registry, settings.metrics_max_series)
     reach = status.reach = Reach(settings, metrics)
@@ -63,9 +78,8 @@ async def run_link(
             _log.error("%s ended and has copied nothing: %s", status.name, why)
             return EXIT_FAILED
         status.connected.set()
-        link = Link(settings, *clients, metrics, reach, rest)
-        status.link = link
-        return await link.run(stop)
+        status.link = running = make(*clients, metrics, reach)
+        return int(await running.run(stop))
 
 
 class LinkStatus:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+from broker.config.cluster_settings import CoordinatorSettings
+from topology.broker_settings import text_of
 from topology.models import Cluster, Topology
 from topology.sites import broker_site, is_stretched
 
@@ -23,8 +25,6 @@ _UNCLEAN = "unclean.leader.election.enable"
 _OFFSETS_REPLICAS = "offsets.topic.replication.factor"
 _TRANSACTIONS_REPLICAS = "transaction.state.log.replication.factor"
 _TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
-_INTERNAL_REPLICAS, _INTERNAL_MIN_ISR = 3, 2
-"""What brokers take where a file says nothing (Kafka's defaults)."""
 
 
 def never_written_warnings(topology: Topology) -> list[str]:
@@ -82,21 +82,25 @@ def _internal(cluster: Cluster) -> Iterator[tuple[str, int, int]]:
     settings = cluster.settings
     yield (
         f"group positions ({_OFFSETS_REPLICAS})",
-        int(settings.get(_OFFSETS_REPLICAS, _INTERNAL_REPLICAS)),
+        int(settings.get(_OFFSETS_REPLICAS, CoordinatorSettings.offsets_topic_replication_factor)),
         int(settings.get(_MIN_ISR, 1)),
     )
     yield (
         f"transactions ({_TRANSACTIONS_REPLICAS}, {_TRANSACTIONS_MIN_ISR})",
-        int(settings.get(_TRANSACTIONS_REPLICAS, _INTERNAL_REPLICAS)),
-        int(settings.get(_TRANSACTIONS_MIN_ISR, _INTERNAL_MIN_ISR)),
+        int(
+            settings.get(_TRANSACTIONS_REPLICAS, CoordinatorSettings.transaction_state_log_replication_factor)
+        ),
+        int(settings.get(_TRANSACTIONS_MIN_ISR, CoordinatorSettings.transaction_state_log_min_isr)),
     )
 
 
 def _unclean(alias: str, cluster: Cluster) -> Iterator[str]:
     allowed = [
-        f"topic {name}" for name, topic in cluster.topics.items() if _is_true(topic.configs.get(_UNCLEAN))
+        f"topic {name}"
+        for name, topic in cluster.topics.items()
+        if text_of(topic.configs.get(_UNCLEAN, "")) == "true"
     ]
-    if _is_true(cluster.settings.get(_UNCLEAN)):
+    if text_of(cluster.settings.get(_UNCLEAN, "")) == "true":
         allowed.insert(0, "all topics that do not say otherwise")
     if allowed:
         yield (
@@ -104,7 +108,3 @@ def _unclean(alias: str, cluster: Cluster) -> Iterator[str]:
             " records lead when a site is lost or cut off: they are gone without a word to their producers;"
             " leave it off and elect by hand (isthmus elect), which shows what would be lost"
         )
-
-
-def _is_true(value: object) -> bool:
-    return str(value).strip().lower() == "true"

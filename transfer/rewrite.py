@@ -36,7 +36,7 @@ from protocol.records.reading import read_records
 from protocol.records.record import Record
 from protocol.types import Buffer
 from transfer.endpoint import Chunk
-from transfer.merge import SMALL, Joined, join
+from transfer.merge import FEW, SMALL, Joined, join
 
 _FRONT: Final = Struct(">qiibI")
 _BODY: Final = Struct(">hiqqqhii")
@@ -128,7 +128,8 @@ def _plain(chunk: Chunk, planned: list[Outgoing], *, merge: bool) -> int:
             or behind > end
         ):
             break
-        if merge and length <= SMALL and not attributes and (joined := join(buf, pos)) is not None:
+        may_join = merge and length <= SMALL and count <= FEW and behind < end and not attributes
+        if may_join and (joined := join(buf, pos)) is not None:
             planned.append(_of_joined(joined, pos))
             pos = joined.end
             continue

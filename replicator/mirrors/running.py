@@ -11,8 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -28,7 +27,7 @@ from replicator.mirrors.standing import Witness
 from replicator.mirrors.topics import Mirrored, MirrorTopics
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
-from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus
+from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -41,19 +40,7 @@ async def run_mirrors(
     settings: LinkSettings, stop: asyncio.Event, registry: CollectorRegistry, status: LinkStatus | None = None
 ) -> int:
     """Runs the link until `stop` is set; the exit code says how it ended."""
-    status = status or LinkStatus(settings.name)
-    metrics = LinkMetrics(settings.name, registry)
-    reach = status.reach = Reach(settings, metrics)
-    async with AsyncExitStack() as stack:
-        clients = await reach.connect(stop, stack)
-        if clients is None:
-            why = "; ".join(reach.problems.values()) or "stopped before both clusters had answered"
-            _log.error("%s ended and has copied nothing: %s", status.name, why)
-            return EXIT_FAILED
-        status.connected.set()
-        mirrors = Mirrors(settings, *clients, metrics, reach)
-        status.link = cast(Any, mirrors)
-        return await mirrors.run(stop)
+    return await run_connected(settings, stop, registry, status, lambda *of: Mirrors(settings, *of))
 
 
 class Mirrors:

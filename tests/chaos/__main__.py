@@ -7,14 +7,13 @@ The report goes to build/chaos/report.json; `--seed` repeats the schedule of an 
 
 from __future__ import annotations
 
-import argparse
-import json
-import random
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.chaos.broken import RULES
+from tests.chaos.options import finish, seed_of
+from tests.chaos.options import parser as options_of
 from tests.chaos.run import run
 from tests.chaos.schedule import LANES, WEIGHTS
 
@@ -22,15 +21,7 @@ REPORT = Path("build/chaos/report.json")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--minutes", type=float, default=3.0)
-    parser.add_argument("--seed", type=int, default=None, help="of an earlier run, to do the same again")
-    parser.add_argument("--faults", type=_kinds, default=None, help=f"some of: {', '.join(WEIGHTS)}")
-    parser.add_argument("--lanes", type=int, default=LANES, help="how many faults at once")
+    parser = options_of("python -m tests.chaos", __doc__, WEIGHTS, LANES)
     parser.add_argument(
         "--broken", choices=sorted(RULES), help="switch a safety rule off and tell the story that needs it"
     )
@@ -38,8 +29,7 @@ def main() -> int:
         "--keep", type=Path, default=None, help="leave logs, data and the history in this directory"
     )
     options = parser.parse_args()
-    seed = random.randrange(1 << 31) if options.seed is None else options.seed
-    print(f"seed {seed}, {options.minutes:g} minutes", flush=True)
+    seed = seed_of(options)
     with tempfile.TemporaryDirectory() as directory:
         report = run(
             options.keep or Path(directory),
@@ -51,20 +41,7 @@ def main() -> int:
             keep_history=options.keep and options.keep / "history.pickle",
             say=lambda text: print(text, flush=True),
         )
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report.as_json(), indent=2) + "\n")
-    print(json.dumps(report.as_json(), indent=2))
-    return 0 if report.is_right else 1
-
-
-def _kinds(text: str) -> list[str]:
-    kinds = [kind.strip() for kind in text.split(",")]
-    unknown = sorted(set(kinds) - set(WEIGHTS))
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"no such fault: {', '.join(unknown)}; there are {', '.join(WEIGHTS)}"
-        )
-    return kinds
+    return finish(report, REPORT)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, contextmanager
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.chaos.claims import LeftOut
 from tests.chaos.network import Fault, Wire, both, flows
 from tests.chaos.schedule import Step
-from tests.chaos.world import NUMBERS, LeftOut, World
+from tests.chaos.world import NUMBERS, World
 
 Kind = Callable[[World, Step], AbstractContextManager[None]]
 _JUMP_S = 1800.0

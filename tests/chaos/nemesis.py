@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from tests.chaos.claims import LeftOut
 from tests.chaos.faults import SINGLE, Kind
 from tests.chaos.person import Person
 from tests.chaos.scenes import KINDS as SCENES
 from tests.chaos.schedule import LANES, Step, steps
-from tests.chaos.world import LeftOut, World
+from tests.chaos.world import World
 
 FAULTS: dict[str, Kind] = {**SINGLE, **SCENES}
 _WITH_ROLES = {"kill", "kill_ahead", "pause", "restart", "isolate"}

@@ -10,11 +10,11 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
+from tests.chaos.claims import Claims
 from tests.chaos.disks import SmallDisk
 from tests.chaos.ensemble import Ensemble
 from tests.chaos.network import Network, free_port
@@ -38,10 +38,6 @@ SETTINGS: Mapping[str, str] = {
 }
 SESSION_S = 3.0
 _LOOK_S = 0.25
-
-
-class LeftOut(Exception):
-    """This fault cannot be had now, or not on this machine; the message says why."""
 
 
 class RelayedBroker(BrokerProcess):
@@ -106,8 +102,8 @@ class World:
         # The kernel ties a child's life to the thread that started it: this one lasts.
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._wanted: set[int] = set()
-        self._claimed: set[str] = set()
-        self._claims = threading.Condition()
+        self.claim = Claims(60.0).claim
+        """For one fault alone: see `Claims`."""
         self._closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
 
@@ -172,23 +168,6 @@ class World:
                     self.ended.append(f"broker {number}: {''.join(last)}")
                     self.say(f"broker {number} ended by itself: {''.join(last)}")
                     self.launch_broker(number)
-
-    # -- who may break what
-
-    @contextmanager
-    def claim(self, wanted: Iterable[str], bound_s: float = 60.0) -> Iterator[None]:
-        """These processes are for one fault alone. Raises LeftOut."""
-        names = set(wanted)
-        with self._claims:
-            if not self._claims.wait_for(lambda: not names & self._claimed, bound_s):
-                raise LeftOut(f"{sorted(names)} stay broken by another fault")
-            self._claimed |= names
-        try:
-            yield
-        finally:
-            with self._claims:
-                self._claimed -= names
-                self._claims.notify_all()
 
     # -- the end
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from protocol.client import ClusterClient
-from tests.cluster.links import Pair
+from tests.cluster.links import Pair, two_brokers
 from tests.cluster.vault import Vault, new_vault
 from tests.support.broker import BrokerProcess
 from tests.support.s3 import S3Server
@@ -52,8 +52,15 @@ async def there(target: BrokerProcess) -> AsyncIterator[ClusterClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def pair(zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two clusters of one broker of ours; modules with other sides have their own."""
+    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
+        yield pair
+
+
 @pytest.fixture
 async def clients(pair: Pair) -> AsyncIterator[tuple[ClusterClient, ClusterClient]]:
-    """Of both sides of the module's own `pair`: east, west."""
+    """Of both sides of the module's `pair`: east, west."""
     async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
         yield east, west

@@ -14,6 +14,7 @@ from pathlib import Path
 import confluent_kafka
 from prometheus_client import CollectorRegistry
 
+from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation, NewTopic
 from protocol.records import Codec, Record, build_batch, decode_batches
 from protocol.types import TopicPartition
@@ -60,7 +61,7 @@ class Pair:
 
 
 @contextlib.contextmanager
-def two_brokers(zookeeper_server: str, folder: Path) -> Iterator[Pair]:
+def two_brokers(zookeeper_server: EmbeddedZooKeeper, folder: Path) -> Iterator[Pair]:
     """Two clusters of one broker of ours each, on one ZooKeeper server."""
     brokers = [BrokerProcess(folder / name, fresh_chroot(zookeeper_server), 1) for name in ("east", "west")]
     try:
@@ -122,15 +123,19 @@ class LinkProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
+        """Returns once it would hear a signal, or has ended."""
         with open(self._log, "ab") as log:  # noqa: ASYNC230 (a test may block for a moment)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "tests.cluster.link_process",
                 self._settings.model_dump_json(),
-                stdout=log,
+                stdout=asyncio.subprocess.PIPE,
                 stderr=log,
             )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(60):
+            await self._process.stdout.readline()
 
     @property
     def pid(self) -> int:

@@ -29,18 +29,11 @@ from tests.cluster.links import (
     records,
     running,
     some,
-    two_brokers,
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
 BOUND_S = 120
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
 
 
 async def begun(*arguments):

@@ -22,7 +22,6 @@ from tests.cluster.links import (
     produce,
     running,
     some,
-    two_brokers,
 )
 from tests.support.broker import Cluster
 from tests.support.slow import SLOW, slow
@@ -33,12 +32,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 T0 = 1_700_000_000_000
 GROUPS = 5_000 if SLOW else 300
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
 
 
 async def test_thousands_of_groups_are_all_synced(pair, clients):

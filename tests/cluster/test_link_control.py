@@ -24,16 +24,9 @@ from tests.cluster.links import (
     produce,
     running,
     some,
-    two_brokers,
 )
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as made:
-        yield made
 
 
 async def test_what_is_paused_stands_still_also_after_a_restart_and_goes_on_where_it_stopped(pair, clients):

@@ -24,18 +24,11 @@ from tests.cluster.links import (
     records,
     running,
     some,
-    two_brokers,
 )
 
 pytestmark = pytest.mark.cluster
 
 T0 = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.links import create, eventually, fresh, produce, records, some, two_brokers
+from tests.cluster.links import create, eventually, fresh, produce, records, some
 from tests.cluster.mirrors import ends, same_logs
 from tests.support.slow import slow
 
@@ -32,12 +32,6 @@ links:
   east->west: {{offsets: identical, naming: identity, topics: ["{topic}"], groups: ["{topic}"]}}
   west->east: {{offsets: identical, naming: identity, topics: ["{topic}"], groups: ["{topic}"]}}
 """
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
 
 
 def declared(pair, folder: Path, topic: str) -> Path:

@@ -18,7 +18,7 @@ from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
 from replicator.mirrors.restoring import truncate_and_restore
 from replicator.mirrors.reversing import partings, reverse, reversible
 from replicator.mirrors.switching import failover, promote
-from tests.cluster.links import create, eventually, fresh, produce, records, some, two_brokers
+from tests.cluster.links import create, eventually, fresh, produce, records, some
 from tests.cluster.mirrors import (
     ends,
     log_bytes,
@@ -37,12 +37,6 @@ pytestmark = pytest.mark.cluster
 
 def quiet(text: str) -> None:
     del text
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
 
 
 def idempotent(bootstrap):

@@ -8,9 +8,6 @@ The report goes to build/chaos/links.json; `--seed` repeats the schedule of an e
 
 from __future__ import annotations
 
-import argparse
-import json
-import random
 import sys
 import tempfile
 from pathlib import Path
@@ -18,28 +15,21 @@ from pathlib import Path
 from tests.chaos.links.broken import RULES
 from tests.chaos.links.run import run
 from tests.chaos.links.schedule import LANES, WEIGHTS
+from tests.chaos.options import finish, seed_of
+from tests.chaos.options import parser as options_of
 
 REPORT = Path("build/chaos/links.json")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.links",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--minutes", type=float, default=3.0)
-    parser.add_argument("--seed", type=int, default=None, help="of an earlier run, to do the same again")
-    parser.add_argument("--faults", type=_kinds, default=None, help=f"some of: {', '.join(WEIGHTS)}")
-    parser.add_argument("--lanes", type=int, default=LANES, help="how many faults at once")
+    parser = options_of("python -m tests.chaos.links", __doc__, WEIGHTS, LANES)
     parser.add_argument("--workers", type=int, default=1, help="processes of each link")
     parser.add_argument("--exactly-once", action="store_true", help="links with exactly_once: true")
     parser.add_argument("--broken", choices=sorted(RULES), help="links with this rule switched off")
     parser.add_argument("--no-audit", action="store_true", help="without Spark")
     parser.add_argument("--keep", type=Path, default=None, help="leave logs and data in this directory")
     options = parser.parse_args()
-    seed = random.randrange(1 << 31) if options.seed is None else options.seed
-    print(f"seed {seed}, {options.minutes:g} minutes", flush=True)
+    seed = seed_of(options)
     with tempfile.TemporaryDirectory() as directory:
         report = run(
             options.keep or Path(directory),
@@ -53,20 +43,7 @@ def main() -> int:
             audit=not options.no_audit,
             say=lambda text: print(text, flush=True),
         )
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report.as_json(), indent=2) + "\n")
-    print(json.dumps(report.as_json(), indent=2))
-    return 0 if report.is_right else 1
-
-
-def _kinds(text: str) -> list[str]:
-    kinds = [kind.strip() for kind in text.split(",")]
-    unknown = sorted(set(kinds) - set(WEIGHTS))
-    if unknown:
-        raise argparse.ArgumentTypeError(
-            f"no such fault: {', '.join(unknown)}; there are {', '.join(WEIGHTS)}"
-        )
-    return kinds
+    return finish(report, REPORT)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from contextlib import AbstractContextManager, contextmanager
 
 from confluent_kafka import KafkaException
 
+from tests.chaos.claims import LeftOut
 from tests.chaos.links.schedule import BROKERS, Step
 from tests.chaos.links.world import LINKS, LinkWorld, ends
 from tests.chaos.network import Fault, Wire, both, flows
-from tests.chaos.world import LeftOut
 from tests.support.waiting import wait_until
 
 Kind = Callable[[LinkWorld, Step], AbstractContextManager[None]]

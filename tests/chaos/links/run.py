@@ -24,6 +24,7 @@ from confluent_kafka import KafkaException
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from replicator.drain import wait_drained
+from tests.chaos.claims import LeftOut
 from tests.chaos.links.faults import FAULTS
 from tests.chaos.links.history import History, Place
 from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
@@ -31,7 +32,6 @@ from tests.chaos.links.load import Load, Row, read_all
 from tests.chaos.links.schedule import LANES, steps
 from tests.chaos.links.world import LINKS, ROOT, SIDES, LinkWorld, ends
 from tests.chaos.person import Person
-from tests.chaos.world import LeftOut
 from tests.support.waiting import wait_until
 
 TOPICS = {"load-a": 3, "load-b": 1}

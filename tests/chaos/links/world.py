@@ -15,16 +15,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from tests.chaos.claims import Claims
 from tests.chaos.links.schedule import BROKERS
 from tests.chaos.network import Network, free_port
-from tests.chaos.world import LeftOut, RelayedBroker
+from tests.chaos.world import RelayedBroker
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
 
@@ -141,8 +141,8 @@ class LinkWorld:
         # The kernel ties a child's life to the thread that started it: this one lasts.
         self._launcher = ThreadPoolExecutor(1, "launcher")
         self._wanted: dict[str, float] = {}
-        self._claimed: set[str] = set()
-        self._claims = threading.Condition()
+        self.claim = Claims(90.0).claim
+        """For one fault alone: see `Claims`."""
         self._closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
 
@@ -281,23 +281,6 @@ class LinkWorld:
             text = self.workers[name].output.read_text(errors="replace")
         last = text.splitlines()[-1:]
         return "".join(last)[-160:]
-
-    # -- who may break what
-
-    @contextmanager
-    def claim(self, wanted: Iterable[str], bound_s: float = 90.0) -> Iterator[None]:
-        """These processes are for one fault alone. Raises LeftOut."""
-        names = set(wanted)
-        with self._claims:
-            if not self._claims.wait_for(lambda: not names & self._claimed, bound_s):
-                raise LeftOut(f"{sorted(names)} stay broken by another fault")
-            self._claimed |= names
-        try:
-            yield
-        finally:
-            with self._claims:
-                self._claimed -= names
-                self._claims.notify_all()
 
     # -- the end
 
