@@ -314,6 +314,7 @@ async def test_what_is_switched_off_writes_nothing(pair, clients):
         emit_checkpoints=False,
         emit_heartbeats=False,
         emit_offset_syncs=False,
+        heartbeats_replication=False,  # other tests' links have left some at the source, which would travel on
         sync_group_offsets_interval_s=0.3,
     )
     alias = link.source.alias
@@ -326,7 +327,5 @@ async def test_what_is_switched_off_writes_nothing(pair, clients):
         await eventually(followed, "the group's offset", 60)  # its checkpoint would be due now
         assert await first.stop() == 0
     written = {name for name in (await west.metadata(None)).topics if alias in name}
-    assert written == {link.progress_topic, f"{alias}.{topic}"} | {
-        name for name in written if name == f"{alias}.heartbeats"
-    }
+    assert written == {link.progress_topic, f"{alias}.{topic}"}
     assert f"mm2-offset-syncs.{link.target.alias}.internal" not in (await east.metadata(None)).topics
