@@ -314,7 +314,7 @@ async def test_what_is_switched_off_writes_nothing(pair, clients):
         emit_checkpoints=False,
         emit_heartbeats=False,
         emit_offset_syncs=False,
-        heartbeats_replication=False,  # other tests' links have left some at the source, which would travel on
+        heartbeats_replication=False,  # those of other tests would travel on
         sync_group_offsets_interval_s=0.3,
     )
     alias = link.source.alias
