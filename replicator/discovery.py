@@ -44,8 +44,9 @@ def discover(
     target: Mapping[str, TopicMetadata],
     topics: TopicFilter,
     naming: Naming,
+    current: Mapping[str, str] | None = None,
 ) -> Found:
-    """Sorts the source's topics."""
+    """Sorts the source's topics. `current`: mirrors that are not called as `naming` says (`mirror_rows`)."""
     found = Found()
     for name, topic in source.items():
         reason = topics.refuses(name)
@@ -54,7 +55,7 @@ def discover(
         if reason is not None:
             found.refused[name] = reason
             continue
-        at_target = naming.at_target(name)
+        at_target = (current or {}).get(name) or naming.at_target(name)
         there = target.get(at_target)
         if there is not None and there.error:
             there = None

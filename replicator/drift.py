@@ -15,6 +15,7 @@ from replicator.discovery import Found, Wanted, discover
 from replicator.filters import PatternList, TopicFilter
 from replicator.naming import Naming
 from replicator.progress import ProgressStore
+from replicator.renewal import current_names
 from replicator.settings import LinkSettings
 from replicator.target_topics import described
 from replicator.topic_settings import Action, CopyRule, Owner, compare
@@ -76,9 +77,16 @@ async def drift(source: ClusterClient, target: ClusterClient, settings: LinkSett
 async def found_now(source: ClusterClient, target: ClusterClient, settings: LinkSettings) -> Found:
     """What the link copies and what it does not, as both clusters are now."""
     here, there = await source.metadata(None), await target.metadata(None)
-    wanted = topics_of(settings)
+    wanted, naming = topics_of(settings), naming_of(settings)
     await Upstream(source).look(here.topics, wanted)
-    return discover(here.topics, there.topics, wanted, naming_of(settings))
+    return discover(here.topics, there.topics, wanted, naming, await _mirrors(target, settings, naming))
+
+
+async def _mirrors(target: ClusterClient, settings: LinkSettings, naming: Naming) -> dict[str, str]:
+    if settings.on_recreated != "new_mirror":
+        return {}
+    progress = await ProgressStore(target, settings.progress_topic).refresh()
+    return current_names(progress.mirrors, naming)
 
 
 def _settings(

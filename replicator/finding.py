@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Set
 from protocol.types import TopicPartition
 from replicator.discovery import Found, discover
 from replicator.parts import Parts
+from replicator.renewal import Renewal
 from replicator.upstream import Upstream
 
 
@@ -21,6 +22,13 @@ class Finding:
         self._parts = parts
         self._note_settings = note_settings
         self._upstream = Upstream(parts.source_client)
+        self._renewal = Renewal(
+            parts.target_client,
+            parts.store,
+            parts.naming,
+            new_mirrors=parts.settings.on_recreated == "new_mirror",
+        )
+        self._at_target: Set[str] = frozenset()
         self._only: Set[str] | None = None
         """Topics that the link keeps to: those of its start, when it is told not to look for more."""
 
@@ -32,7 +40,9 @@ class Finding:
             source = {name: source[name] for name in self._only & source.keys()}
         target = await parts.target_client.metadata(None)
         await self._upstream.look(source, parts.topic_filter)
-        found = discover(source, target.topics, parts.topic_filter, parts.naming)
+        self._at_target = target.topics.keys()
+        names = self._renewal.names()
+        found = discover(source, target.topics, parts.topic_filter, parts.naming, names)
         if self._only is None and not parts.settings.refresh_topics:
             self._only = found.wanted.keys()
         return found
@@ -41,11 +51,21 @@ class Finding:
         """Looks, makes what is missing, and has partitions started and stopped."""
         parts = self._parts
         found = await self.look()
-        if make_topics and await parts.topics.ensure(found.wanted.values()):
+        if make_topics:
+            found = await self._make(found)
+        parts.found = self._renewal.hold_back(found)
+        parts.partitions.reconcile(found.wanted)
+
+    async def _make(self, found: Found) -> Found:
+        """New mirrors first: `ensure` would make again what was deleted on purpose, under its old name."""
+        renewal, topics = self._renewal, self._parts.topics
+        if await renewal.settle(found, self._at_target):
+            found = await self.look()
+        if await topics.ensure(found.wanted.values()):
             found = await self.look()
             await self._note_settings()
-        parts.found = found
-        parts.partitions.reconcile(found.wanted)
+            await renewal.settle(found, self._at_target)
+        return found
 
     async def partitions(self) -> set[TopicPartition]:
         """All that are to be copied, by whoever. Raises ProtocolError."""

@@ -15,6 +15,7 @@ from protocol.client import LATEST, NO_RETRIES, ClusterClient, Isolation
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.acknowledgements import Acknowledged, differences_of, open_differences
+from replicator.mirror_rows import Mirror
 from replicator.piecemeal import piecemeal
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
@@ -46,6 +47,8 @@ class LinkReport:
     """Processes that run the link, as each last said."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Changed by command, and not as in the link's file."""
+    mirrors: dict[str, Any] = field(default_factory=dict)
+    """By source topic, of those whose mirror is not their first: the current one and those before it."""
 
 
 async def link_report(settings: LinkSettings) -> LinkReport:
@@ -82,7 +85,13 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         problem,
         [one.to_json() for one in workers],
         dict(desired.settings),
+        mirrors_json(progress.mirrors),
     )
+
+
+def mirrors_json(mirrors: Mapping[str, Mirror]) -> dict[str, Any]:
+    """Topics that have had more than one mirror."""
+    return {topic: one.to_json() for topic, one in sorted(mirrors.items()) if one.former}
 
 
 def at_worker(tp: TopicPartition, report: WorkerReport | None) -> dict[str, Any]:

@@ -26,6 +26,9 @@ from transfer.tail import TailMatcher
 
 _log = logging.getLogger("isthmus.replicator")
 
+SOURCE_RECREATED, TARGET_RECREATED = "source topic re-created", "target topic re-created"
+"""How the reasons of gaps about this begin."""
+
 _LONGEST_TAIL = 64 << 20
 """Bytes of the target's tail that are compared; a link stores progress far more often than that."""
 
@@ -58,12 +61,14 @@ def begin(
     *,
     start_at: int | None,
     seen_end: int = -1,
+    told: bool = False,
 ) -> Beginning:
     """Decides from stored progress (`entry`) and today's lineages and ranges.
 
     `start_at` is where a partition without progress begins that was there at the link's first start (-1: at
     the log's start). None: it was born later, and all of it is wanted from offset 0 on. `seen_end` is the end
-    of the source as it was last read in this run of the link; -1: it was not.
+    of the source as it was last read in this run of the link; -1: it was not. `told`: a topic that was
+    created again is a gap even when nothing is missing, so that somebody has to acknowledge it.
     """
     now_ms = time.time_ns() // 1_000_000
     if entry is None:
@@ -74,9 +79,9 @@ def begin(
         return Beginning(made)
     old = entry.ledger
     if old.source != source:
-        return _created_again(old, source, target, ranges, seen_end, now_ms)
+        return _created_again(old, source, target, ranges, seen_end, now_ms, told=told)
     if old.target != target:
-        return _filled_again(old, source, target, ranges, now_ms)
+        return _filled_again(old, source, target, ranges, now_ms, told=told)
     if ranges.target_end < old.runs.target_end:
         # The target lost acknowledged records; the source still has them, unless retention passed.
         old.target_ends(ranges.target_end, "target lost acknowledged records", now_ms)
@@ -85,10 +90,10 @@ def begin(
 
 
 def _filled_again(
-    old: PartitionLedger, source: Lineage, target: Lineage, ranges: Ranges, now_ms: int
+    old: PartitionLedger, source: Lineage, target: Lineage, ranges: Ranges, now_ms: int, *, told: bool
 ) -> Beginning:
     """A new target topic gets everything that the source still has, and so does one of another name."""
-    why = "target topic re-created"
+    why = TARGET_RECREATED
     if old.target.topic != target.topic:
         why = f"the target topic was {old.target.topic} before"
     first = old.runs.source_start
@@ -98,6 +103,8 @@ def _filled_again(
     made.gaps, again = gaps_before(old.gaps, start)
     made.notes += [Note(f"{gap} was read again: {why}", now_ms) for gap in again]
     if start == first:
+        if told and why == TARGET_RECREATED:
+            return _with_gap(Entry(made), Gap(start, start, f"{why}; nothing is missing", now_ms))
         return Beginning(Entry(made))
     made.gaps = [gap for gap in made.gaps if gap.start < first]  # those behind are in the new one
     made.gaps.append(Gap(first, start, f"{why}; gone at the source", now_ms))
@@ -105,7 +112,14 @@ def _filled_again(
 
 
 def _created_again(
-    old: PartitionLedger, source: Lineage, target: Lineage, ranges: Ranges, seen_end: int, now_ms: int
+    old: PartitionLedger,
+    source: Lineage,
+    target: Lineage,
+    ranges: Ranges,
+    seen_end: int,
+    now_ms: int,
+    *,
+    told: bool,
 ) -> Beginning:
     """Another lineage: all of it is copied. A link that had read the old one to its end has missed nothing of
     it; one that was down meanwhile cannot tell, so its gap is open at the end."""
@@ -114,10 +128,12 @@ def _created_again(
     made.superseded = list(old.superseded) if old.target == target else []
     made.notes = list(old.notes)
     position = old.next_source_offset
-    reason = f"source topic re-created (was {old.source.topic_id} in cluster {old.source.cluster_id})"
+    reason = f"{SOURCE_RECREATED} (was {old.source.topic_id} in cluster {old.source.cluster_id})"
     if 0 <= seen_end <= position:
         made.notes.append(Note(f"{reason}; all of it was copied, up to {position}", now_ms))
-        return Beginning(Entry(made))
+        if not told:
+            return Beginning(Entry(made))
+        reason += "; all of it was copied"
     if seen_end < 0:
         reason += "; what it held behind the start of the gap is not known"
     gap = Gap(position, max(position, seen_end), reason, now_ms)
@@ -139,7 +155,11 @@ class Opener:
         target: ClusterClient,
         metrics: LinkMetrics,
         origin: Origin | None = None,
+        *,
+        told: bool = False,
     ) -> None:
+        """`told`: see `begin`."""
+        self._told = told
         self._origin = origin
         self._source = source
         self._target = target
@@ -156,7 +176,9 @@ class Opener:
     ) -> Beginning:
         """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""
         ranges = await self._ranges(_tp(source), _tp(target))
-        beginning = begin(entry, source, target, ranges, start_at=start_at, seen_end=seen_end)
+        beginning = begin(
+            entry, source, target, ranges, start_at=start_at, seen_end=seen_end, told=self._told
+        )
         ledger = beginning.entry.ledger
         if entry is not None and entry.ledger.target.topic != target.topic:
             _say_renamed(entry.ledger.target.topic, target, ranges)

@@ -20,7 +20,7 @@ from replicator.acknowledgements import open_differences
 from replicator.book import Account, Book, State
 from replicator.discovery import Wanted
 from replicator.metrics import LinkMetrics
-from replicator.opening import Opener
+from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Opener
 from replicator.origin import Origin
 from replicator.progress import Entry, ProgressStore
 from replicator.refused import RefusedBatches
@@ -38,6 +38,7 @@ _TRY_AGAIN_S = 1.0
 _DRAIN_S = 10.0
 _PAUSING = "pausing"
 _TARGET_RECREATED = "the target topic was created again"
+_RECREATED = (SOURCE_RECREATED, TARGET_RECREATED)
 
 
 class Partitions:
@@ -55,6 +56,7 @@ class Partitions:
         metrics: LinkMetrics,
         *,
         stop_at_gaps: bool = False,
+        stop_at_recreated: bool = False,
         refused: RefusedBatches | None = None,
         origin: Origin | None = None,
         transactions: Transactions | None = None,
@@ -70,8 +72,9 @@ class Partitions:
         self._book = book
         self._store = store
         self._stop_at_gaps = stop_at_gaps
+        self._stop_at_recreated = stop_at_recreated
         self._refused = refused
-        self._opener = Opener(source_client, target_client, metrics, origin)
+        self._opener = Opener(source_client, target_client, metrics, origin, told=stop_at_recreated)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._wanted: dict[str, Wanted] = {}
@@ -111,7 +114,14 @@ class Partitions:
             self._begin_task(account, self._pause(account, paused), _PAUSING)
 
     def _check_target(self, account: Account, topic: Wanted) -> None:
-        if account.state is not State.RUNNING or account.entry is None or topic.target is None:
+        if account.entry is None or topic.target is None:
+            return
+        if account.target.topic != topic.target_name and account.state is not State.PAUSED:
+            of_source = account.entry.ledger.source.topic_id == uuid_to_text(topic.source.topic_id)
+            account.reason = _TARGET_RECREATED if of_source else f"{topic.target_name} is its mirror now"
+            account.state = State.WAITING
+            return
+        if account.state is not State.RUNNING:
             return
         if account.entry.ledger.target.topic_id != uuid_to_text(topic.target.topic_id):
             account.state = State.WAITING
@@ -218,8 +228,15 @@ class Partitions:
             if account.reason == _TARGET_RECREATED:
                 await asyncio.sleep(0)  # nothing is read any more; what is on its way cannot arrive
                 await self._sink.close(account.target)
+            elif self._has_moved(account):  # what is on its way belongs there, and may arrive
+                await asyncio.wait({stopping}, timeout=_DRAIN_S)
+                await self._sink.close(account.target)
             await stopping
         self._book.settle(account)
+
+    def _has_moved(self, account: Account) -> bool:
+        topic = self._wanted.get(account.tp.topic)
+        return topic is not None and topic.target_name != account.target.topic
 
     async def _take_apart(self, account: Account) -> None:
         """What of a refused batch can be written is written; with dead letters the partition goes on."""
@@ -245,9 +262,13 @@ class Partitions:
 
     def _held(self, account: Account) -> bool:
         """Whether the partition waits for somebody who acknowledges its gaps."""
-        if not self._stop_at_gaps or account.entry is None:
+        if account.entry is None or not (self._stop_at_gaps or self._stop_at_recreated):
             return False
-        missing = open_differences({account.tp: account.entry.ledger}, self._store.acknowledged)
+        missing = [
+            found
+            for found in open_differences({account.tp: account.entry.ledger}, self._store.acknowledged)
+            if self._stop_at_gaps or found.reason.startswith(_RECREATED)
+        ]
         if missing:
             account.state = State.HELD
             account.reason = (
@@ -259,6 +280,9 @@ class Partitions:
         topic = self._wanted.get(account.tp.topic)
         if topic is None or topic.target is None:
             return
+        if account.target.topic != topic.target_name:
+            await self._sink.close(account.target)
+            account.target = TopicPartition(topic.target_name, account.target.partition)
         await self._read_again(account)
         stored = await self._progress_of(account)
         source, target = self._lineages(account, topic)

@@ -138,6 +138,7 @@ class Parts:
             self.store,
             self.metrics,
             stop_at_gaps=self.settings.on_gap == "stop",
+            stop_at_recreated=self.settings.on_recreated == "stop",
             refused=RefusedBatches(
                 source,
                 target,

@@ -7,8 +7,8 @@ Everybody who wants to translate, audit or wait for a link reads this topic thro
 
 Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
 `former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
-`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `transactional-id/<id>`, `control/…` and
-`worker/…` (`workers`).
+`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `transactional-id/<id>`, `mirror/<topic>`
+(`mirror_rows`), `control/…` and `worker/…` (`workers`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from typing import TypeVar
 
 from protocol.client import Acl, ClusterClient
 from protocol.types import TopicPartition
-from replicator import acknowledgements, acl_store
+from replicator import acknowledgements, acl_store, mirror_rows
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.acl_rules import Granted
 from replicator.internal_topics import InternalTopic, Row, batches_of
 from replicator.lease import Lease, LeaseView
+from replicator.mirror_rows import Mirror
 from replicator.settings import progress_topic
 from transfer.ledger import LedgerError, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap
@@ -136,6 +137,8 @@ class Progress:
     """What people want (`control/…`) and what workers say of themselves (`worker/…`): see `workers`."""
     transactional_ids: dict[str, str] = field(default_factory=dict)
     """Of producers that may have a transaction open, and the incarnation of the worker that each is of."""
+    mirrors: dict[str, Mirror] = field(default_factory=dict)
+    """By source topic, which mirror is current (`on_recreated: new_mirror`)."""
     highest_epoch: int = 0
     overwritten: set[TopicPartition] = field(default_factory=set)
     """Partitions whose newest record in the log is not their owner's: the owner has to write it again."""
@@ -156,14 +159,27 @@ class Progress:
                 _put(self.notes, key, value)
             elif key.startswith((b"partition/", b"runs/", b"former/", _TRANSACTIONAL_ID)):
                 self._apply_progress(key, value)
-            elif key.startswith(b"settings/"):
-                self.settings[key.decode().partition("/")[2]] = _read_settings(value)
-            elif key.startswith(acl_store.PREFIX.encode()):
-                self._acls[key] = acl_store.read_row(value)
-            elif key.startswith(acknowledgements.PREFIX.encode()):
-                row = acknowledgements.read_row(key, value or b"")
-                if row is not None:
-                    self.acknowledged[row[0]] = row[1]
+            else:
+                self._apply_of_link(key, value)
+
+    def _apply_of_link(self, key: bytes, value: bytes | None) -> None:
+        """What is noted of topics and of the whole link."""
+        if key.startswith(b"settings/"):
+            self.settings[key.decode().partition("/")[2]] = _read_settings(value)
+        elif key.startswith(mirror_rows.PREFIX.encode()):
+            self._apply_mirror(key.decode().partition("/")[2], value)
+        elif key.startswith(acl_store.PREFIX.encode()):
+            self._acls[key] = acl_store.read_row(value)
+        elif key.startswith(acknowledgements.PREFIX.encode()):
+            row = acknowledgements.read_row(key, value or b"")
+            if row is not None:
+                self.acknowledged[row[0]] = row[1]
+
+    def _apply_mirror(self, topic: str, value: bytes | None) -> None:
+        mirror = mirror_rows.read_row(value) if value is not None else None
+        self.mirrors.pop(topic, None)
+        if mirror is not None:
+            self.mirrors[topic] = mirror
 
     def _apply_progress(self, key: bytes, value: bytes | None) -> None:
         if key.startswith(b"partition/"):
@@ -348,6 +364,10 @@ class ProgressStore:
                 for topic, values in settings.items()
             ]
         )
+
+    async def save_mirrors(self, mirrors: Mapping[str, Mirror]) -> None:
+        """Notes which mirrors are current, by source topic."""
+        await self._topic.append([mirror_rows.row_of(*item) for item in mirrors.items()])
 
     async def save_acls(self, before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> None:
         """Notes what the link has granted at the target, and grants about to be made."""

@@ -180,6 +180,9 @@ class LinkSettings(BaseModel):
     """A partition whose batch was refused is tried again this often."""
     on_gap: Literal["record", "stop"] = "record"
     """What is lost to the copy is always on record; `stop`: its partition goes on once it is acknowledged."""
+    on_recreated: Literal["append", "new_mirror", "stop"] = "append"
+    """A source topic that was deleted and made again, or its mirror that was: copied into the mirror of that
+    name; into a new one, `<mirror>.mirror-<n>`; or not before somebody has acknowledged it."""
     on_refused: Literal["stop", "dead_letter"] = "stop"
     """A batch that is too large or has a refused time: its partition waits, or it is put aside, on record."""
     rate_limit: int = Field(default=0, ge=0)
@@ -199,6 +202,11 @@ class LinkSettings(BaseModel):
                 raise ValueError(f"alias {alias!r} holds the separator {self.separator!r}")
         if self.offsets == "identical":
             self._refuse_for_identical()
+        if self.on_recreated == "new_mirror" and self.origin_headers:
+            raise ValueError(
+                "on_recreated: new_mirror gives mirrors names by which origin_headers cannot tell where a"
+                " record has been: use append or stop"
+            )
         if self.origin_headers_ignored and not self.origin_headers:
             raise ValueError("origin_headers_ignored is for links with origin_headers: true")
         return self
@@ -210,6 +218,7 @@ class LinkSettings(BaseModel):
             "origin_headers": self.origin_headers,
             "start": self.start != "earliest",
             "take_over": self.take_over is not None,
+            "on_recreated": self.on_recreated != "append",
         }
         if any(wrong.values()):
             raise ValueError(

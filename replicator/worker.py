@@ -23,7 +23,7 @@ from replicator.book import Account, State
 from replicator.finding import Finding
 from replicator.jobs import Job, Jobs
 from replicator.lease import LeaseHeld, LeaseLost
-from replicator.link_report import readable_ends
+from replicator.link_report import mirrors_json, readable_ends
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
 from replicator.reach import Reach
@@ -344,6 +344,7 @@ class Link:
             "problems": self.problems(),
             "topics": sorted(parts.found.wanted),
             "topics_not_copied": parts.found.refused,
+            "mirrors": mirrors_json(parts.store.progress.mirrors),
             "guarantee": parts.guarantee(),
             "partitions": parts.book.to_json(),
             "groups": self._upkeep.groups_json(),

@@ -207,6 +207,8 @@ class Link(Model):
     """Settings of topics that are the target's own, besides MirrorMaker 2's list."""
     use_defaults_from: Literal["source", "target"] = "target"
     on_gap: Literal["record", "stop"] = "record"
+    on_recreated: Literal["append", "new_mirror", "stop"] = "append"
+    """Of a topic that was deleted and made again, at the source or at the target."""
     on_refused: Literal["stop", "dead_letter"] = "stop"
     exactly_once: bool = False
     """Data and progress in transactions: consumers of the mirrors that read committed see no record twice."""

@@ -68,6 +68,7 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         config_properties_exclude=(*CONFIG_PROPERTIES_EXCLUDE, *link.config_properties_exclude),
         use_defaults_from=link.use_defaults_from,
         on_gap=link.on_gap,
+        on_recreated=link.on_recreated,
         on_refused=link.on_refused,
         exactly_once=link.exactly_once,
         replication_factor=link.replication_factor,

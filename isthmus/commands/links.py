@@ -52,10 +52,12 @@ def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> 
                 "source_problem": report.source_problem,
                 "workers": report.workers,
                 "settings_changed": report.settings,
+                "mirrors": report.mirrors,
             }
         )
     else:
         _show(report.rows)
+        _show_mirrors(report.mirrors)
         _show_workers(report)
     if report.differences:
         raise typer.Exit(DIFFERENCES)
@@ -80,6 +82,13 @@ def _show(rows: list[dict[str, Any]]) -> None:
             say(f"paused: {where} {row['paused']}")
         elif row["at_worker"] not in (None, "running"):
             say(f"{row['at_worker']}: {where} {row['reason']}")
+
+
+def _show_mirrors(mirrors: dict[str, Any]) -> None:
+    for topic, mirror in mirrors.items():
+        say(f"mirror: {topic} is copied into {mirror['current']} now")
+        for one in mirror["former"]:
+            say(f"former mirror: {topic} was copied into {one['at_target']}: {one['why']}")
 
 
 def _show_workers(report: LinkReport) -> None:
