@@ -22,7 +22,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 
-from broker import garbage
+from broker import garbage, time_slice
 from broker.clock import SystemClock
 from broker.config import BrokerConfig, ConfigError, Endpoint
 from broker.config.listeners import advertised_host
@@ -89,6 +89,7 @@ def run(config: BrokerConfig, options: Options, say: Callable[[str], None] = pri
         if options.embedded_zookeeper is not None:
             embedded = EmbeddedZooKeeper(options.embedded_zookeeper, port=options.zookeeper_port).start()
             config = dataclasses.replace(config, zookeeper_connect=embedded.connect)
+        time_slice.shorten()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_Process(config, options, embedded, say).run())
     except ConfigError as error:
