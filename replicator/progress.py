@@ -8,7 +8,7 @@ Everybody who wants to translate, audit or wait for a link reads this topic thro
 Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
 `former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
 `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `transactional-id/<id>`, `mirror/<topic>`
-(`mirror_rows`), `control/…` and `worker/…` (`workers`).
+(`mirror_rows`), `group/<group>` (`group_rows`), `control/…` and `worker/…` (`workers`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import TypeVar
 
 from protocol.client import Acl, ClusterClient
 from protocol.types import TopicPartition
-from replicator import acknowledgements, acl_store, mirror_rows
+from replicator import acknowledgements, acl_store, group_rows, mirror_rows
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.acl_rules import Granted
+from replicator.group_rows import GroupNotes
 from replicator.internal_topics import InternalTopic, Row, batches_of
 from replicator.lease import Lease, LeaseView
 from replicator.mirror_rows import Mirror
@@ -139,6 +140,8 @@ class Progress:
     """Of producers that may have a transaction open, and the incarnation of the worker that each is of."""
     mirrors: dict[str, Mirror] = field(default_factory=dict)
     """By source topic, which mirror is current (`on_recreated: new_mirror`)."""
+    groups: dict[str, GroupNotes] = field(default_factory=dict)
+    """What the link has set of groups, where its policies ask for that (`group_rows`)."""
     highest_epoch: int = 0
     overwritten: set[TopicPartition] = field(default_factory=set)
     """Partitions whose newest record in the log is not their owner's: the owner has to write it again."""
@@ -168,12 +171,19 @@ class Progress:
             self.settings[key.decode().partition("/")[2]] = _read_settings(value)
         elif key.startswith(mirror_rows.PREFIX.encode()):
             self._apply_mirror(key.decode().partition("/")[2], value)
+        elif key.startswith(group_rows.PREFIX.encode()):
+            self._apply_group(key.decode().partition("/")[2], value)
         elif key.startswith(acl_store.PREFIX.encode()):
             self._acls[key] = acl_store.read_row(value)
         elif key.startswith(acknowledgements.PREFIX.encode()):
             row = acknowledgements.read_row(key, value or b"")
             if row is not None:
                 self.acknowledged[row[0]] = row[1]
+
+    def _apply_group(self, group: str, value: bytes | None) -> None:
+        self.groups.pop(group, None)
+        if value is not None:
+            self.groups[group] = group_rows.read_row(value)
 
     def _apply_mirror(self, topic: str, value: bytes | None) -> None:
         mirror = mirror_rows.read_row(value) if value is not None else None
@@ -368,6 +378,15 @@ class ProgressStore:
     async def save_mirrors(self, mirrors: Mapping[str, Mirror]) -> None:
         """Notes which mirrors are current, by source topic."""
         await self._topic.append([mirror_rows.row_of(*item) for item in mirrors.items()])
+
+    def groups(self) -> Mapping[str, GroupNotes]:
+        """What the link has set of groups, as last read and saved."""
+        return self._progress.groups
+
+    async def save_groups(self, notes: Mapping[str, GroupNotes | None]) -> None:
+        """Notes what the link sets of groups; None forgets one."""
+        await self._topic.append([group_rows.row_of(*item) for item in notes.items()])
+        await self.refresh()
 
     async def save_acls(self, before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> None:
         """Notes what the link has granted at the target, and grants about to be made."""

@@ -147,6 +147,11 @@ class LinkSettings(BaseModel):
     the link has granted, and none while the source shows no ACLs at all."""
     sync_topic_acls_interval_s: float = Field(default=30.0, gt=0)
     sync_group_offsets: bool = True
+    groups_on_rewind: Literal["keep", "follow"] = "keep"
+    """A group that somebody took back at the source while it was empty there: kept where it is at the target,
+    or taken back too, if this link had set it and it is empty there."""
+    groups_on_delete: Literal["keep", "delete"] = "keep"
+    """A group that is gone at the source: the same."""
     sync_group_offsets_interval_s: float = Field(default=1.0, gt=0)
     emit_checkpoints: bool = True
     emit_checkpoints_interval_s: float = Field(default=1.0, gt=0)
@@ -219,6 +224,8 @@ class LinkSettings(BaseModel):
             "start": self.start != "earliest",
             "take_over": self.take_over is not None,
             "on_recreated": self.on_recreated != "append",
+            "groups_on_rewind": self.groups_on_rewind != "keep",
+            "groups_on_delete": self.groups_on_delete != "keep",
         }
         if any(wrong.values()):
             raise ValueError(
@@ -243,6 +250,11 @@ class LinkSettings(BaseModel):
         return TopicFilter(
             self.names(), self.topics, self.topics_exclude, heartbeats=self.heartbeats_replication
         )
+
+    @property
+    def notes_groups(self) -> bool:
+        """Whether it has to be known later which positions of groups the link has set."""
+        return self.groups_on_rewind == "follow" or self.groups_on_delete == "delete"
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from protocol.types import TopicPartition
 from replicator.acl_rules import Scope
 from replicator.acl_sync import AclSync
 from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
+from replicator.group_deletion import GroupDeletion
 from replicator.group_sync import GroupSync
 from replicator.internal_topics import InternalTopic
 from replicator.jobs import Job
@@ -43,6 +44,9 @@ class Upkeep:
             parts.group_filter,
             ledgers,
             write=settings.sync_group_offsets,
+            notebook=parts.store if settings.notes_groups else None,
+            follow_rewinds=settings.groups_on_rewind == "follow",
+            deletion=self._group_deletion(),
         )
         self.acls = AclSync(
             parts.source_client,
@@ -52,6 +56,12 @@ class Upkeep:
             report_only=settings.acls_report_only,
             revoke_at_most=settings.acls_revoke_at_most,
         )
+
+    def _group_deletion(self) -> GroupDeletion | None:
+        parts = self._parts
+        if parts.settings.groups_on_delete != "delete":
+            return None
+        return GroupDeletion(parts.source_client, parts.target_client, lambda: parts.found.wanted.keys())
 
     def jobs(self) -> list[Periodic]:
         """All that the settings ask for."""

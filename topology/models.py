@@ -199,6 +199,9 @@ class Link(Model):
     groups: tuple[Pattern, ...] = (".*",)
     groups_exclude: tuple[Pattern, ...] = ()
     sync_group_offsets: bool = True
+    groups_on_rewind: Literal["keep", "follow"] = "keep"
+    """Of a group that was taken back at the source while nobody read with it."""
+    groups_on_delete: Literal["keep", "delete"] = "keep"
     sync_topic_acls: bool = True
     acls_report_only: bool = False
     acls_revoke_at_most: Annotated[int, Field(ge=0)] | None = None

@@ -62,6 +62,8 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         origin_headers_ignored=link.origin_headers_ignored,
         start=link.start,
         sync_group_offsets=link.sync_group_offsets,
+        groups_on_rewind=link.groups_on_rewind,
+        groups_on_delete=link.groups_on_delete,
         sync_topic_acls=link.sync_topic_acls,
         acls_report_only=link.acls_report_only,
         acls_revoke_at_most=link.acls_revoke_at_most,

@@ -1,7 +1,8 @@
 """Translation of groups and the rules of writing them."""
 
 from protocol.types import TopicPartition
-from replicator.group_rules import decide
+from replicator.group_rows import Noted, read_row, row_of
+from replicator.group_rules import Rewinds, decide, held_back, refuses_deletion
 from replicator.translate import Direction, GroupTranslation, Position, translate_group
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
@@ -79,3 +80,58 @@ def test_a_group_that_does_not_exist_is_made():
 def test_reasons_for_groups_that_wait_or_have_nothing():
     assert "not copied yet" in decide(positions((5, False)), "Empty", {}).reason
     assert "nothing to translate" in decide(GroupTranslation(), "Empty", {}).reason
+
+
+def notes(*pairs):
+    return {
+        TopicPartition("east.orders", n): Noted(TopicPartition("orders", n), *pair)
+        for n, pair in enumerate(pairs)
+        if pair is not None
+    }
+
+
+def test_a_reset_at_the_source_is_followed_where_the_link_had_set_the_group():
+    back = decide(positions((5, True)), "Empty", at(9), Rewinds(notes((9, 9)), "Empty"))
+    assert (back.commits, back.reason, back.goes_back) == (at(5), None, True)
+    for noted, state, why in (
+        (notes((9, 8)), "Empty", "not this link"),
+        ({}, "Empty", "not this link"),
+        (notes((5, 9)), "Empty", "did not go back"),  # the copy did, not the group
+        (notes((9, 9)), "Stable", "members at the source"),
+    ):
+        kept = decide(positions((5, True)), "Empty", at(9), Rewinds(noted, state))
+        assert (kept.commits, kept.waits, kept.goes_back) == ({}, True, False)
+        assert why in kept.reason
+    active = decide(positions((5, True)), "Stable", at(9), Rewinds(notes((9, 9)), "Empty"))
+    assert active.commits == {}
+
+
+def test_a_group_goes_only_if_all_of_it_is_the_links_and_nobody_reads_with_it():
+    def go(here="Dead", there="Empty", committed=None, topics=("orders",)):
+        stands = at(9) if committed is None else committed
+        return refuses_deletion(notes((9, 9)), here, there, stands, topics)
+
+    assert go() is None
+    assert go(committed={}) is None
+    assert "coordinator" in go(here="Empty")
+    assert "active" in go(there="Stable")
+    assert "did not set" in go(committed=at(10))
+    assert "did not set" in go(committed=at(9, 1))
+    assert "topic" in go(topics=("payments",))
+
+
+def test_many_groups_gone_at_once_are_not_deleted():
+    assert held_back(["a"], 4, any_at_source=True) is None
+    assert "no groups at all" in held_back(["a"], 4, any_at_source=False)
+    many = [str(number) for number in range(11)]
+    assert "11 of 40" in held_back(many, 40, any_at_source=True)
+    assert held_back(many, 44, any_at_source=True) is None
+    assert held_back([], 0, any_at_source=False) is None
+
+
+def test_rows_of_groups_can_be_read_again():
+    noted = notes((9, 10), (3, 4))
+    key, value = row_of("a/b", noted)
+    assert (key, read_row(value)) == (b"group/a/b", noted)
+    assert row_of("a", None) == row_of("a", {}) == (b"group/a", None)
+    assert read_row(b"[[1]]") == {}
