@@ -39,6 +39,8 @@ T = TypeVar("T")
 _SHORT = RetryPolicy(total_s=5, unknown_topic_s=0)
 _UNKNOWN = -0x8000_0000
 _GROUPS_ASKED = 200
+_TELLS_OF_NEW = 5
+"""DescribeGroups from version 6 on does not tell rights on a group that does not exist yet (KIP-1043)."""
 _TOPICS_AT_A_TIME = 200
 
 
@@ -100,7 +102,7 @@ async def _group_rights(client: ClusterClient, side: Side, groups: list[str]) ->
     for group in groups:
         request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
         try:
-            answer = await client.send_coordinator(group, request, retry=_SHORT)
+            answer = await client.send_coordinator(group, request, highest=_TELLS_OF_NEW, retry=_SHORT)
         except KafkaError:
             found[group] = Rights(0)  # not even DESCRIBE
             continue
@@ -151,6 +153,16 @@ async def _disks(client: ClusterClient, side: Side, topics: Collection[str]) -> 
     for tp, size in sizes.items():
         found[tp.topic] = found.get(tp.topic, 0) + size
     side.sizes = found
+
+
+async def ask_idempotence(target: ClusterClient, facts: Facts) -> None:
+    """Asks for a producer id, as the link will: since KIP-679 WRITE on any topic is right enough, before it
+    took IDEMPOTENT_WRITE, so only the broker knows."""
+    try:
+        await target.init_producer_id(retry=_SHORT)
+    except KafkaError as error:
+        if not error.retriable:
+            facts.no_idempotence = str(error)
 
 
 async def ask_creation(target: ClusterClient, facts: Facts) -> None:

@@ -14,7 +14,7 @@ from protocol.types import ZERO_UUID
 from replicator.dedicated import circles as ways_round
 from replicator.drift import found_now
 from replicator.filters import NameFilter
-from replicator.preflight.asking import ask_creation, ask_side, ask_times
+from replicator.preflight.asking import ask_creation, ask_idempotence, ask_side, ask_times
 from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
@@ -51,9 +51,11 @@ async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) ->
     accepts = NameFilter(settings.groups, settings.groups_exclude).accepts
     facts.groups = sorted(one.group_id for one in await source.list_groups() if accepts(one.group_id))
     await ask_side(source, facts.source, facts.mirrors, facts.groups)
-    await ask_side(target, facts.target, facts.mirrors.values(), facts.groups)
+    own = [settings.workers_group] if settings.shared else []
+    await ask_side(target, facts.target, facts.mirrors.values(), [*own, *facts.groups])
     await _who_writes(target, facts)
     await ask_creation(target, facts)
+    await ask_idempotence(target, facts)
     await ask_times(source, facts)
     await ask_transactions(target, facts)
 

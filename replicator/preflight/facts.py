@@ -80,6 +80,8 @@ class Facts:
     """Topics of the target that another link writes: name to link."""
     no_transactions: str = ""
     """Why the link may have no transactions at the target."""
+    no_idempotence: str = ""
+    """Why the link may have no idempotent producer at the target."""
     too_old: dict[str, int] = field(default_factory=dict)
     """Source partitions with records that the target's time limit refuses: `topic-n` to how far (ms)."""
     too_new: dict[str, int] = field(default_factory=dict)

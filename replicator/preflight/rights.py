@@ -32,11 +32,14 @@ def rights(facts: Facts) -> Iterator[Finding]:
         )
     if on.sync_group_offsets:
         yield from _groups(source, facts.groups, [Op.DESCRIBE])
-        yield from _groups(target, facts.groups, [Op.DESCRIBE, Op.READ])
+        deleting = [Op.DELETE] if on.groups_on_delete == "delete" else []
+        yield from _groups(target, facts.groups, [Op.DESCRIBE, Op.READ, *deleting])
     if on.sync_topic_acls:
         yield from _cluster(source, [Op.DESCRIBE], "listing ACLs")
         needed = [Op.DESCRIBE] if on.acls_report_only else [Op.DESCRIBE, Op.ALTER]
         yield from _cluster(target, needed, "granting and revoking ACLs")
+    yield from _workers(facts)
+    yield from _producer(facts)
     for side in (source, target):
         for what, words in side.refused.items():
             yield Finding(
@@ -74,6 +77,35 @@ def _groups(side: Side, names: list[str], operations: list[Op]) -> Iterator[Find
             )
             lacking.setdefault(said, []).append(name)
     yield from together(Level.ERROR, CHECK, side.alias, lacking)
+
+
+def _workers(facts: Facts) -> Iterator[Finding]:
+    """Without them a process copies alone, as if `shared` were off."""
+    on, side = facts.settings, facts.target
+    missing = side.group_rights.get(on.workers_group, Rights()).lacks(Op.READ, Op.DESCRIBE)
+    if on.shared and missing:
+        yield Finding(
+            Level.WARNING,
+            CHECK,
+            side.alias,
+            f"sharing the link between processes needs {', '.join(missing)} on the group of its workers:"
+            " without it one process copies alone",
+            "grant it to the link's user: kafka-acls --add --allow-principal User:<link> --operation Read"
+            f" --operation Describe --group {on.workers_group}; or run one process only",
+            (on.workers_group,),
+        )
+
+
+def _producer(facts: Facts) -> Iterator[Finding]:
+    if facts.no_idempotence:
+        yield Finding(
+            Level.ERROR,
+            CHECK,
+            facts.target.alias,
+            f"the link may have no idempotent producer: {facts.no_idempotence}",
+            "grant the link's user WRITE on the mirrors (a prefix is enough), or, before Kafka 2.8,"
+            " IDEMPOTENT_WRITE on the CLUSTER",
+        )
 
 
 def _cluster(side: Side, operations: list[Op], job: str) -> Iterator[Finding]:

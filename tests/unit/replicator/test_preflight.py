@@ -161,6 +161,27 @@ def test_missing_rights_are_named_by_side():
     ]
 
 
+def test_rights_on_the_workers_group_and_for_an_idempotent_producer():
+    given = facts()
+    given.target.group_rights = {given.settings.workers_group: bits(AclOperation.DESCRIBE)}
+    given.no_idempotence = "CLUSTER_AUTHORIZATION_FAILED"
+    found = list(rights(given))
+    assert [(one.level, one.subjects) for one in found] == [
+        (WARNING, ("isthmus-link.east-to-west",)),
+        (ERROR, ()),
+    ]
+    assert "needs READ on the group" in found[0].what
+    assert "IDEMPOTENT_WRITE" in found[1].to_do
+    given.settings = given.settings.model_copy(update={"shared": False})
+    assert said(rights, given) == [(ERROR, ())]
+
+
+def test_deleting_groups_needs_its_right():
+    given = facts(groups_on_delete="delete")
+    given.target.group_rights = {"readers": bits(AclOperation.DESCRIBE, AclOperation.READ)}
+    assert [one.what.partition(" needs ")[2] for one in rights(given)] == ["DELETE on these groups"]
+
+
 def test_patterns_that_find_nothing_and_circles():
     assert [level for level, _ in said(selection, facts(["__internal"], groups=()))] == [ERROR, WARNING]
     assert said(selection, facts()) == []
