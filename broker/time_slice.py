@@ -1,4 +1,4 @@
-"""Short turns at the processor for the event loop: whoever asks little at a time is served soon.
+"""Short turns at the processor for a broker: whoever asks little at a time is served soon.
 
 Linux since 6.12 lets a thread ask for its own time slice (EEVDF: `sched_setattr(2)` with SCHED_OTHER and
 `sched_runtime`). A thread with short slices wakes up ahead of those with long ones, and gives way sooner to
@@ -17,20 +17,24 @@ import sys
 
 SLICE_NS = 100_000
 """The least that the kernel takes."""
+KERNELS_OWN = 0
 
-_RESET_ON_FORK = 1
-"""Threads and children (log cleaner, Java) keep the kernel's slice."""
+
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")  # size, policy, flags, nice, priority, runtime, deadline, period
 _SYSTEM_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}  # sched_setattr, sched_getattr
 
 
 def shorten(slice_ns: int = SLICE_NS) -> bool:
-    """Ask for short slices for the calling thread; False where that cannot be or was chosen otherwise."""
+    """Ask for short slices for the calling thread; False where that cannot be or was chosen otherwise.
+
+    Threads and processes that it starts from then on have them too (a thread that waits for a processor with
+    the interpreter's lock holds up the loop). Work in the background asks for KERNELS_OWN again.
+    """
     numbers = _SYSTEM_CALLS.get(platform.machine()) if sys.platform == "linux" else None
     if numbers is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False  # whoever started it as batch or idle work meant that
     nice = os.getpriority(os.PRIO_PROCESS, 0)
-    asked = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, _RESET_ON_FORK, nice, 0, slice_ns, 0, 0)
+    asked = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
     return bool(ctypes.CDLL(None).syscall(numbers[0], 0, asked, 0) == 0)
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from typing import Final
 
+from broker import time_slice
 from broker.log.cleaner.compaction import Compaction
 from broker.log.cleaner.job import Event, Failed, Job, encode_event
 from broker.log.cleaner.throttle import Throttle
@@ -30,6 +31,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the broker decides
     with contextlib.suppress(OSError):
         os.nice(_NICE)
+    time_slice.shorten(time_slice.KERNELS_OWN)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(jobs,), daemon=True).start()
     while True:
