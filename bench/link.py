@@ -60,6 +60,7 @@ class Run:
         self._left = left
         self.given_up: dict[str, str] = {}
         self._topics: list[str] = []
+        self._warm = False
 
     def topic(self, data: Data) -> str:
         topic = self.between.source.topic(data.partitions)
@@ -75,18 +76,29 @@ class Run:
     def sides(
         self, turn: Callable[[str], Awaitable[dict[str, float | None]]], *, once: bool = False
     ) -> Sides:
-        """Medians by contender; who did not make it is missing, and named in `given_up`."""
+        """Medians by contender; who did not make it is missing, and named in `given_up`.
+
+        They take turns, so that a target whose JVM gets faster by the gigabyte is the same for all of them.
+        """
         self.given_up = {}
-        found: Sides = {}
-        for contender in self.contenders:
-            repeat = 1 if once else self._repeats[contender]
-            try:
-                runs = [self.turn(partial(turn, contender)) for _ in range(repeat)]
-            except RowFailed as failure:
-                self.given_up[contender] = str(failure)
-            else:
-                found[contender] = medians(runs)
-        return found
+        runs: dict[str, list[dict[str, float | None]]] = {}
+        for number in range(1 if once else max(self._repeats.values())):
+            for contender in self.contenders:
+                if contender in self.given_up or (number and (once or number >= self._repeats[contender])):
+                    continue
+                try:
+                    runs.setdefault(contender, []).append(self.turn(partial(turn, contender)))
+                except RowFailed as failure:
+                    self.given_up[contender] = str(failure)
+        return {who: medians(turns) for who, turns in runs.items() if who not in self.given_up}
+
+    def warm(self, turn: Callable[[str], Awaitable[dict[str, float | None]]]) -> None:
+        """Turns that are not counted: in the first part one of each contender (a target whose JVM has seen
+        one gigabyte takes twice the processor time that it takes after three), then one of ours.
+        Raises RowFailed."""
+        for contender in (OURS,) if self._warm else self.contenders:
+            self.turn(partial(turn, contender))
+        self._warm = True
 
     def turn(self, run: Callable[[], Awaitable[T]]) -> T:
         """One contender's turn. Raises RowFailed."""
@@ -110,9 +122,12 @@ def catching_up(run: Run, codec: str) -> Iterator[Row]:
     """Throughput; from the same runs the target broker's CPU, the start, and memory."""
     data = Data(count=int(run.mb * 1000), size=1000, codec=codec)
     topic = run.topic(data)
-    # The first copy warms the target's JVM for everybody and is not counted.
-    run.turn(lambda: catch_up(OURS, run.between, topic, data))
-    sides = run.sides(lambda contender: catch_up(contender, run.between, topic, data))
+
+    def turn(contender: str) -> Awaitable[dict[str, float | None]]:
+        return catch_up(contender, run.between, topic, data)
+
+    run.warm(turn)
+    sides = run.sides(turn)
     lost = run.given_up
     yield report.loads(f"catch-up {codec}", sides, *_CODECS[codec]) | {"given_up": lost}
     yield report.less(
