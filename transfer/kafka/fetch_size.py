@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST: Final = 8
+MOST: Final = 4
 _SHORT_S: Final = 0.02
 _LONG_S: Final = 0.04
 _ENOUGH_S: Final = 1.0
