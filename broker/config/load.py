@@ -13,6 +13,7 @@ from broker.config.listeners import Endpoint
 from broker.config.security_rules import security_contradictions
 from broker.config.security_settings import PREFIX, check_listener_setting
 from broker.config.topic_settings import broker_synonyms, topic_defaults
+from protocol.properties_text import PropertiesError, as_mapping, read_properties_file
 
 _log = logging.getLogger("isthmus.broker")
 _SYNONYMS = broker_synonyms()
@@ -109,31 +110,7 @@ def _listener_contradictions(
 def read_properties(path: Path | str) -> tuple[dict[str, str], dict[str, str]]:
     """A Java .properties file: texts by name, and `file:line` by name. Raises ConfigError."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise ConfigError([f"{path}: {reason}"]) from error
-    properties: dict[str, str] = {}
-    origins: dict[str, str] = {}
-    number = 0
-    while number < len(lines):
-        first, line = number + 1, lines[number].strip()
-        number += 1
-        if not line or line[0] in "#!":
-            continue
-        while line.endswith("\\") and number < len(lines):
-            line = line[:-1] + lines[number].strip()
-            number += 1
-        name, text = _split(line)
-        properties[name] = text
-        origins[name] = f"{path}:{first}"
-    return properties, origins
-
-
-def _split(line: str) -> tuple[str, str]:
-    """Name and text around the first `=`, `:` or blank, as java.util.Properties does."""
-    end = next((index for index, char in enumerate(line) if char in "=: \t"), len(line))
-    text = line[end:].lstrip()
-    if text[:1] in ("=", ":"):
-        text = text[1:].lstrip()
-    return line[:end], text
+        found = read_properties_file(path)
+    except PropertiesError as error:
+        raise ConfigError([str(error)]) from error
+    return as_mapping(found), {item.name: f"{path}:{item.line}" for item in found}

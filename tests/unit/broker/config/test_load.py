@@ -167,3 +167,16 @@ def test_java_properties_files(tmp_path):
 def test_a_missing_properties_file(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.properties: No such file"):
         read_properties(tmp_path / "none.properties")
+
+
+def test_escapes_are_javas(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_bytes(
+        b"ssl.keystore.location=/keys/a\\ b\\=c\nsasl.jaas.config=Login required \\\n"
+        b'   password="x\\\\y\\u00e9\xe9" ;\n'
+    )
+    properties, _ = read_properties(path)
+    assert properties == {
+        "ssl.keystore.location": "/keys/a b=c",
+        "sasl.jaas.config": 'Login required password="x\\yéé" ;',
+    }
