@@ -28,6 +28,7 @@ from protocol.types import TopicPartition
 R = TypeVar("R", bound=Response)
 
 MAIN_LANE: Final = ""
+_SHORT_S: Final = 5.0
 
 
 class CoordinatorKind(IntEnum):
@@ -219,7 +220,7 @@ class Router:
         """A fresh answer about these topics, or about all with None. Never creates topics."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        found = read_metadata(await self.send_any(request, retry=retry))
+        found = read_metadata(await self.send_any(request, timeout_s=self.short_s, retry=retry))
         if self.cluster_id is not None and found.cluster_id not in (self.cluster_id, None):
             raise WrongClusterError(
                 f"{_text(self._bootstrap)} was cluster {self.cluster_id} and now is {found.cluster_id}"
@@ -230,6 +231,12 @@ class Router:
             self.brokers = found.brokers
         self._cache.learn(found)
         return found
+
+    @property
+    def short_s(self) -> float:
+        """For requests that another broker can answer too, now or once it has taken over: one that is silent
+        is not waited for long, if there are others."""
+        return min(self.timeout_s, _SHORT_S) if len(self.brokers) > 1 else self.timeout_s
 
     async def leader(self, tp: TopicPartition) -> Leader:
         """From memory if known. Raises `KafkaError` for unknown topics and partitions, and while there is no
@@ -316,12 +323,16 @@ class Router:
         version = connection.version_of(FindCoordinatorRequest)
         if version >= 4:  # KIP-699: several keys at once
             answer = await connection.send(
-                FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), version
+                FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]),
+                version,
+                timeout_s=self.short_s,
             )
             if not answer.coordinators:
                 raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{connection.peer}: {key}")
             return answer.coordinators[0]
-        old = await connection.send(FindCoordinatorRequest(key=key, key_type=kind), version)
+        old = await connection.send(
+            FindCoordinatorRequest(key=key, key_type=kind), version, timeout_s=self.short_s
+        )
         return Coordinator(
             key=key,
             node_id=old.node_id,

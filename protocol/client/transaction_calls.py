@@ -60,7 +60,11 @@ class TransactionCalls(Router):
             if producer is not None:
                 request.producer_id, request.producer_epoch = producer
             answer = await self.send_coordinator(
-                transactional_id, request, CoordinatorKind.TRANSACTION, highest=_INIT
+                transactional_id,
+                request,
+                CoordinatorKind.TRANSACTION,
+                highest=_INIT,
+                timeout_s=self.short_s,
             )
             self._check(transactional_id, answer.error_code)
             return ProducerId(answer.producer_id, answer.producer_epoch)
@@ -83,7 +87,11 @@ class TransactionCalls(Router):
             ],
         )
         answer = await self.send_coordinator(
-            transactional_id, request, CoordinatorKind.TRANSACTION, highest=_ADD
+            transactional_id,
+            request,
+            CoordinatorKind.TRANSACTION,
+            highest=_ADD,
+            timeout_s=self.short_s,
         )
         found = {
             TopicPartition(topic.name, row.partition_index): ErrorCode.of(row.partition_error_code)
@@ -104,7 +112,11 @@ class TransactionCalls(Router):
             committed=commit,
         )
         answer = await self.send_coordinator(
-            transactional_id, request, CoordinatorKind.TRANSACTION, highest=_END
+            transactional_id,
+            request,
+            CoordinatorKind.TRANSACTION,
+            highest=_END,
+            timeout_s=self.short_s,
         )
         self._check(transactional_id, answer.error_code)
 

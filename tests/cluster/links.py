@@ -244,6 +244,33 @@ async def consumed(bootstrap: str, topic: str, count: int) -> list[tuple[int, by
     return await asyncio.to_thread(read)
 
 
+async def committed(bootstrap: str, topic: str, partition: int = 0) -> list[Content]:
+    """As `content`, as librdkafka reads it: also of topics with aborted records."""
+
+    def read() -> list[Content]:
+        settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
+        consumer = confluent_kafka.Consumer(
+            settings | {"isolation.level": "read_committed", "enable.partition.eof": True}
+        )
+        try:
+            at = confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)
+            consumer.assign([at])
+            found: list[Content] = []
+            while True:
+                message = consumer.poll(60)
+                assert message is not None, f"{topic}-{partition}: no end behind {len(found)} records"
+                error = message.error()
+                if error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    return found
+                assert error is None, error
+                headers = tuple((name, value) for name, value in message.headers() or ())
+                found.append((message.timestamp()[1], message.key(), message.value(), headers))
+        finally:
+            consumer.close()
+
+    return await asyncio.to_thread(read)
+
+
 async def copied_to(
     client: ClusterClient, link: LinkSettings, topic: str, end: int, partition: int = 0
 ) -> None:

@@ -18,6 +18,8 @@ class LossyProxy:
         self._taken = 0
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._asking = asyncio.Event()
+        self._asking.set()
         self._awaited: dict[bytes, asyncio.Event] = {}
         self.port = 0
         self.lost = 0
@@ -53,8 +55,13 @@ class LossyProxy:
         """What the target says stays here, until `let_go`; what it is told goes on."""
         self._flowing.clear()
 
+    def hold_requests(self) -> None:
+        """What the target is told stays here, until `let_go`; what it says goes on."""
+        self._asking.clear()
+
     def let_go(self) -> None:
         self._flowing.set()
+        self._asking.set()
 
     def passing(self, marker: bytes) -> asyncio.Event:
         """Set once a request with these bytes in it has been passed on."""
@@ -91,6 +98,7 @@ class LossyProxy:
                 if self._marker is not None and self._marker in data:
                     self._marker = None
                     losing.set()
+                await self._asking.wait()
                 self._passes(data)
                 back.write(data)
                 await back.drain()

@@ -7,6 +7,7 @@ requests or how progress is kept.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from protocol.types import TopicPartition
@@ -63,6 +64,10 @@ class Transaction:
         """Lanes with writes that have begun and are not acknowledged."""
         return [lane for lane in self.lanes if not lane.quiet]
 
+    def silent_brokers(self, late: Iterable[ProduceLane]) -> set[int]:
+        """Leaders of late lanes that have acknowledged nothing in this transaction (-1: it is looked for)."""
+        return {lane.leader for lane in late} - {lane.leader for lane in self.writes}
+
     def committed(self) -> None:
         """Answers all who wait."""
         for writes in self.writes.values():
@@ -86,27 +91,34 @@ class Transaction:
 
 
 class Aside:
-    """Partitions for which a transaction could not end in time: others do not wait for them again soon."""
+    """Partitions for which a transaction could not end in time, and brokers of which nothing was heard in it:
+    others do not wait for them again soon."""
 
     def __init__(self) -> None:
-        self._until: dict[TopicPartition, tuple[float, float]] = {}
+        self._until: dict[TopicPartition | int, tuple[float, float]] = {}
 
-    def put(self, tp: TopicPartition, now: float) -> float:
-        """For longer each time; returns how long (seconds)."""
-        _, before = self._until.get(tp, (0.0, _FIRST_ASIDE_S / 2))
+    def put(self, who: TopicPartition | int, now: float) -> float:
+        """For longer each time; returns how long (seconds). A number is a broker: all that it leads."""
+        _, before = self._until.get(who, (0.0, _FIRST_ASIDE_S / 2))
         pause = min(before * 2, _LONGEST_ASIDE_S)
-        self._until[tp] = (now + pause, pause)
+        self._until[who] = (now + pause, pause)
         return pause
 
-    def waits(self, tp: TopicPartition, now: float) -> float:
+    def waits(self, lane: ProduceLane, now: float) -> float:
         """Seconds for which it stays out."""
-        until, _ = self._until.get(tp, (0.0, 0.0))
-        return max(until - now, 0.0)
+        until = (self._until.get(who, (0.0, 0.0))[0] for who in (lane.tp, lane.leader))
+        return max(max(until) - now, 0.0)
 
-    def tried(self, tp: TopicPartition) -> bool:
-        """Whether the partition was put aside before and has not been written since."""
-        return tp in self._until
+    def tried(self, lane: ProduceLane) -> bool:
+        """Whether it was put aside before and has not been written since."""
+        return lane.tp in self._until or lane.leader in self._until
 
-    def written(self, tp: TopicPartition) -> None:
+    def written(self, lane: ProduceLane) -> None:
         """It can be written after all."""
-        self._until.pop(tp, None)
+        self._until.pop(lane.tp, None)
+        self._until.pop(lane.leader, None)
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether somebody was put aside and not heard of since."""
+        return bool(self._until)

@@ -35,7 +35,11 @@ _IDS = 4
 _STUCK_S = 5.0
 _PROBE_S = 1.0
 _ASK_AGAIN_S = 0.1
+_HELD_UP_S = 2.0
+"""So long partitions of brokers that answer wait for a broker of which nothing is heard."""
 _INIT_RETRY = RetryPolicy(total_s=_STUCK_S, longest_wait_s=0.2)
+_INIT_SOON = RetryPolicy(total_s=1.0, longest_wait_s=0.2)
+"""Where a broker is silent, its partitions keep a transaction from completing: another id is taken soon."""
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
@@ -164,7 +168,7 @@ class Transactions:
                 ticket.done.set_exception(failure)
         else:
             now.landed(lane, Write(ticket, copied, error))
-            self._aside.written(lane.tp)
+            self._aside.written(lane)
             if ticket.source is not None:
                 self.on_landed(ticket.source)
         self._stirred.set()
@@ -283,7 +287,10 @@ class Transactions:
         if before is None:
             await self._journal.register(self.transactional_id)
         return await self._client.init_transactional_producer(
-            self.transactional_id, self._settings.timeout_ms, before, retry=_INIT_RETRY
+            self.transactional_id,
+            self._settings.timeout_ms,
+            before,
+            retry=_INIT_SOON if self._aside.holds_any else _INIT_RETRY,
         )
 
     def _other_id(self) -> None:
@@ -298,11 +305,11 @@ class Transactions:
         gone = [lane for lane in self._wanting if lane.error is not None or not lane.waiting]
         for lane in gone:
             del self._wanting[lane]
-        return [lane for lane in self._wanting if lane.leader >= 0 and not self._aside.waits(lane.tp, now)]
+        return [lane for lane in self._wanting if lane.leader >= 0 and not self._aside.waits(lane, now)]
 
     def _next_candidate(self) -> float | None:
         now = self._time()
-        waits = [self._aside.waits(lane.tp, now) for lane in self._wanting if lane.leader >= 0]
+        waits = [self._aside.waits(lane, now) for lane in self._wanting if lane.leader >= 0]
         return max(min(waits), 0.01) if waits else None
 
     async def _transact(self, producer: ProducerId) -> None:
@@ -423,7 +430,7 @@ class Transactions:
     async def _finish(self, now: Transaction, producer: ProducerId) -> None:
         """What has begun, then progress; the transaction is spoiled where that takes too long."""
         now.closing = True
-        probing = any(self._aside.tried(lane.tp) for lane in now.late)
+        probing = any(self._aside.tried(lane) for lane in now.late)
         await self._until_quiet(now, _PROBE_S if probing else self._settings.end_s)
         written = {
             lane.tp: [write.copied for write in writes]
@@ -440,20 +447,32 @@ class Transactions:
         await self._write_progress(now, batches)
 
     async def _until_quiet(self, now: Transaction, limit_s: float) -> None:
-        until = self._time() + limit_s
+        began = self._time()
         while not now.spoiled:
             self._stirred.clear()
             late = now.late
             if not late:
                 return
-            left = until - self._time()
+            limit = min(limit_s, _HELD_UP_S) if self._hold_up(now, late) else limit_s
+            left = began + limit - self._time()
             if left <= 0:
-                for lane in late:
-                    pause = self._aside.put(lane.tp, self._time())
-                    _log.warning("%s is left out of transactions for %.0f s", lane.tp, pause)
-                now.spoil(f"{', '.join(str(lane.tp) for lane in late[:3])} took too long")
+                self._put_aside(now, late)
                 return
             await self._wait(left)
+
+    def _hold_up(self, now: Transaction, late: Sequence[ProduceLane]) -> bool:
+        """Whether partitions of brokers that answer wait for these."""
+        silent = now.silent_brokers(late)
+        others = (lane for lanes in (now.writes, self._candidates()) for lane in lanes)
+        return len(silent) > 0 and any(lane.leader not in silent for lane in others)
+
+    def _put_aside(self, now: Transaction, late: Sequence[ProduceLane]) -> None:
+        for lane in late:
+            pause = self._aside.put(lane.tp, self._time())
+            _log.warning("%s is left out of transactions for %.0f s", lane.tp, pause)
+        for broker in now.silent_brokers(late) - {-1}:
+            self._aside.put(broker, self._time())
+        now.spoil(f"{', '.join(str(lane.tp) for lane in late[:3])} took too long")
 
     async def _write_progress(self, now: Transaction, batches: Sequence[Buffer]) -> None:
         lane = self._progress_lane()

@@ -17,7 +17,7 @@ from transfer.kafka.transactional import Transactions, TransactionSettings
 from transfer.rewrite import plan
 
 PROGRESS = TopicPartition("progress", 0)
-A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+A, B, C = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("c", 0)
 
 
 class Coordinator:
@@ -170,6 +170,27 @@ async def test_a_partition_without_answers_costs_the_others_one_transaction(targ
     assert target.coordinator.calls[-2] == ("add", "link", [A, PROGRESS])  # b is left out for a while
 
 
+async def test_a_silent_broker_is_left_out_with_all_that_it_leads_and_soon(monkeypatch):
+    monkeypatch.setattr(transactional, "_HELD_UP_S", 0.1)
+    target = Target(end_s=30)
+    task = asyncio.create_task(target.transactions.run())
+    try:
+        target.silent |= {B, C}
+        lost, other = target.write(B), target.write(A)
+        target.lanes[B].leader = 2
+        assert await outcome(other) is AbortedError
+        assert await outcome(lost) is AbortedError
+        target.open(A)
+        target.open(C).leader = 2
+        target.write(C)  # of the same broker, never tried
+        assert (await within(target.write(A))).records == 3
+        assert target.coordinator.calls[-2] == ("add", "link", [A, PROGRESS])
+        assert target.coordinator.ends() == ["abort", "commit"]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_the_end_is_asked_for_until_it_is_known(target):
     target.coordinator.end_answers = [
         ClientError("connection lost"),
@@ -239,9 +260,15 @@ async def test_a_partition_that_is_closed_in_the_middle_spoils_its_transaction(t
 
 
 def test_who_is_put_aside_waits_longer_each_time():
-    aside = Aside()
+    aside, a, b = Aside(), ProduceLane(A), ProduceLane(B)
+    a.leader, b.leader = 1, 2
     assert [aside.put(A, 0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
-    assert aside.waits(A, 10.0) == 20
-    assert aside.waits(B, 10.0) == 0
-    aside.written(A)
-    assert not aside.tried(A)
+    assert aside.waits(a, 10.0) == 20
+    assert aside.waits(b, 10.0) == 0
+    aside.written(a)
+    assert not aside.tried(a)
+    assert not aside.holds_any
+    aside.put(2, 0.0)
+    assert (aside.waits(a, 0.5), aside.waits(b, 0.5), aside.tried(b)) == (0, 0.5, True)
+    aside.written(b)
+    assert not aside.holds_any
