@@ -48,6 +48,8 @@ class Translated:
 
     wanted: dict[Acl, set[Acl]] = field(default_factory=dict)
     left_out: dict[Acl, str] = field(default_factory=dict)
+    withheld: dict[Acl, set[Acl]] = field(default_factory=dict)
+    """As `wanted`: what writers would get at the target (`writers`)."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,9 @@ def translate(source: Collection[Acl], scope: Scope) -> Translated:
     for acl in sorted(source):
         names = _names(acl, scope)
         operation = _operation(acl)
+        if _writes(acl):
+            for pattern, name in names:
+                found.withheld.setdefault(acl._replace(pattern=pattern, name=name), set()).add(acl)
         if acl.resource not in (AclResource.TOPIC, AclResource.GROUP):
             found.left_out[acl] = OTHER_KIND
         elif not names:
@@ -118,6 +123,21 @@ def plan(
     return made
 
 
+def still_withheld(
+    found: Mapping[Acl, Collection[Acl]], before: Mapping[Acl, Granted], source: Collection[Acl], cluster: str
+) -> dict[Acl, Granted]:
+    """What to note as withheld: what is found now, and what a topic that is not seen for a moment had. A
+    source without any ACL (it may have lost them) changes nothing."""
+    if not source:
+        return dict(before)
+    kept = {
+        acl: granted
+        for acl, granted in before.items()
+        if granted.cluster == cluster and granted.origins.intersection(source)
+    }
+    return kept | {acl: Granted(cluster, frozenset(origins)) for acl, origins in found.items()}
+
+
 def _left(granted: Granted | None, source: Collection[Acl], cluster: str) -> frozenset[Acl]:
     """Origins that are still there."""
     if granted is None or granted.cluster != cluster:
@@ -147,6 +167,11 @@ def _operation(acl: Acl) -> AclOperation | None:
         if acl.operation is AclOperation.ALL:
             return AclOperation.READ
     return acl.operation
+
+
+def _writes(acl: Acl) -> bool:
+    writing = acl.operation in (AclOperation.WRITE, AclOperation.ALL)
+    return writing and acl.resource is AclResource.TOPIC and acl.permission is AclPermission.ALLOW
 
 
 def _names(acl: Acl, scope: Scope) -> list[tuple[AclPattern, str]]:

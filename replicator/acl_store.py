@@ -16,11 +16,18 @@ from replicator.acl_rules import Granted
 _log = logging.getLogger("isthmus.replicator")
 
 PREFIX = "acls/"
+WITHHELD = "withheld/"
+"""What writers at the source have and the link keeps from them at the target."""
+WRITERS = "writers/"
+"""What they were granted all the same, after a fail-over."""
+PREFIXES = (PREFIX.encode(), WITHHELD.encode(), WRITERS.encode())
 
 
-def rows_of(before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> list[tuple[bytes, bytes | None]]:
+def rows_of(
+    before: Mapping[Acl, Granted], after: Mapping[Acl, Granted], prefix: str = PREFIX
+) -> list[tuple[bytes, bytes | None]]:
     """The rows to write when what the link has granted changes; None: nothing is left of that resource."""
-    old, new = _by_resource(before), _by_resource(after)
+    old, new = _by_resource(before, prefix), _by_resource(after, prefix)
     return [
         (key.encode(), _value(new[key]) if key in new else None)
         for key in sorted(old.keys() | new.keys())
@@ -41,10 +48,10 @@ def read_row(value: bytes | None) -> dict[Acl, Granted]:
         return {}
 
 
-def _by_resource(owned: Mapping[Acl, Granted]) -> dict[str, dict[Acl, Granted]]:
+def _by_resource(owned: Mapping[Acl, Granted], prefix: str) -> dict[str, dict[Acl, Granted]]:
     found: dict[str, dict[Acl, Granted]] = {}
     for acl, granted in owned.items():
-        key = f"{PREFIX}{acl.resource.name}/{acl.pattern.name}/{acl.name}"
+        key = f"{prefix}{acl.resource.name}/{acl.pattern.name}/{acl.name}"
         found.setdefault(key, {})[acl] = granted
     return found
 

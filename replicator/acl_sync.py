@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from protocol.client import Acl, AclResource, ClusterClient, NotSupportedError
 from protocol.errors import ErrorCode, KafkaError
-from replicator.acl_rules import WRITE_WITHHELD, Granted, Plan, Scope, plan, translate
+from replicator.acl_rules import (
+    WRITE_WITHHELD,
+    Granted,
+    Plan,
+    Scope,
+    Translated,
+    plan,
+    still_withheld,
+    translate,
+)
 from replicator.piecemeal import piecemeal
 
 _log = logging.getLogger("isthmus.replicator")
@@ -40,7 +49,11 @@ class AclSync:
         *,
         report_only: bool,
         revoke_at_most: int | None = None,
+        note_withheld: Store | None = None,
     ) -> None:
+        self._note_withheld = note_withheld
+        self.withheld: dict[Acl, Granted] = {}
+        """What is noted at the target as kept from the source's writers."""
         self._source = source
         self._target = target
         self._scope = scope
@@ -69,6 +82,7 @@ class AclSync:
             return
         translated = translate(source, self._scope())
         cluster = self._source.cluster_id or ""
+        await self._withhold(translated, source, cluster)
         todo = plan(translated, source, target, self.owned, cluster, self._revoke_at_most)
         if todo.held_because is not None and todo.held_because != self._plan.held_because:
             _log.error("ACLs are not revoked: %s", todo.held_because)
@@ -90,6 +104,15 @@ class AclSync:
             await self._store(self.owned, after)
             self.owned = after
         self._plan = replace(todo, create=list(kept), revoke=list(stuck), owned=after)
+
+    async def _withhold(self, translated: Translated, source: Collection[Acl], cluster: str) -> None:
+        """Kept at the target while the source is there to say it (`isthmus links grant-writers`)."""
+        if self._note_withheld is None:
+            return
+        now = still_withheld(translated.withheld, self.withheld, source, cluster)
+        if now != self.withheld:
+            await self._note_withheld(self.withheld, now)
+            self.withheld = now
 
     async def _described(self, client: ClusterClient, side: str) -> set[Acl] | None:
         """None, with the reason in `reason`, where there are no ACLs or the link may not see them."""

@@ -5,7 +5,8 @@ the producer that writes it; runs of the offset map that will not change any mor
 with keys of their own, so that what is written each half second stays small however long the history is.
 Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
 
-Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>`, `partition/<topic>/<n>`,
+Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>` (`withheld/…` and `writers/…` too),
+`partition/<topic>/<n>`,
 `former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
 `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `transactional-id/<id>`, `mirror/<topic>`
 (`mirror_rows`), `group/<group>` (`group_rows`), `control/…` and `worker/…` (`workers`).
@@ -173,7 +174,7 @@ class Progress:
             self._apply_mirror(key.decode().partition("/")[2], value)
         elif key.startswith(group_rows.PREFIX.encode()):
             self._apply_group(key.decode().partition("/")[2], value)
-        elif key.startswith(acl_store.PREFIX.encode()):
+        elif key.startswith(acl_store.PREFIXES):
             self._acls[key] = acl_store.read_row(value)
         elif key.startswith(acknowledgements.PREFIX.encode()):
             row = acknowledgements.read_row(key, value or b"")
@@ -238,7 +239,19 @@ class Progress:
 
     def acls(self) -> dict[Acl, Granted]:
         """What the link has granted at the target, and why."""
-        return {there: granted for row in self._acls.values() for there, granted in row.items()}
+        return self._acls_under(acl_store.PREFIX)
+
+    def withheld(self) -> dict[Acl, Granted]:
+        """What the source's writers would get at the target."""
+        return self._acls_under(acl_store.WITHHELD)
+
+    def writers(self) -> dict[Acl, Granted]:
+        """What of it was granted after a fail-over."""
+        return self._acls_under(acl_store.WRITERS)
+
+    def _acls_under(self, prefix: str) -> dict[Acl, Granted]:
+        rows = (row for key, row in self._acls.items() if key.startswith(prefix.encode()))
+        return {there: granted for row in rows for there, granted in row.items()}
 
     def entries(self) -> dict[TopicPartition, Entry]:
         """All partitions that can be read; a damaged record is left out, aloud."""
@@ -391,6 +404,14 @@ class ProgressStore:
     async def save_acls(self, before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> None:
         """Notes what the link has granted at the target, and grants about to be made."""
         await self._topic.append(acl_store.rows_of(before, after))
+
+    async def save_withheld(self, before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> None:
+        """Notes what is withheld from writers."""
+        await self._topic.append(acl_store.rows_of(before, after, acl_store.WITHHELD))
+
+    async def save_writers(self, before: Mapping[Acl, Granted], after: Mapping[Acl, Granted]) -> None:
+        """Notes what writers were granted after a fail-over."""
+        await self._topic.append(acl_store.rows_of(before, after, acl_store.WRITERS))
 
     async def save_acknowledged(self, acknowledged: Acknowledged) -> None:
         """Notes who took note of which differences."""

@@ -44,6 +44,7 @@ class Start:
         topics = self._parts.topics
         topics.ours = {**progress.settings, **{name: topics.ours[name] for name in topics.not_stored}}
         self._acls.owned = progress.acls()
+        self._acls.withheld = progress.withheld()
         return progress
 
     async def _begin(self, progress: Progress) -> None:

@@ -55,6 +55,7 @@ class Upkeep:
             parts.store.save_acls,
             report_only=settings.acls_report_only,
             revoke_at_most=settings.acls_revoke_at_most,
+            note_withheld=parts.store.save_withheld,
         )
 
     def _group_deletion(self) -> GroupDeletion | None:

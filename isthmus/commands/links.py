@@ -9,6 +9,7 @@ import typer
 from isthmus.commands.link_check import check
 from isthmus.commands.link_control import pause, restart, resume, set_settings
 from isthmus.commands.link_gaps import acknowledge_gap, noted
+from isthmus.commands.link_writers import grant_writers, revoke_writers
 from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from isthmus.stores import run_connectors
@@ -25,6 +26,8 @@ app.command()(acknowledge_gap)
 app.command()(pause)
 app.command()(resume)
 app.command()(restart)
+app.command()(grant_writers)
+app.command()(revoke_writers)
 app.command("set")(set_settings)
 
 

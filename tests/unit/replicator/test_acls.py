@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 
 from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from replicator import acl_store
-from replicator.acl_rules import NOT_OURS, OTHER_KIND, WRITE_WITHHELD, Granted, Scope, plan, translate
+from replicator.acl_rules import (
+    NOT_OURS,
+    OTHER_KIND,
+    WRITE_WITHHELD,
+    Granted,
+    Scope,
+    plan,
+    still_withheld,
+    translate,
+)
 from replicator.naming import Naming
 from replicator.progress import Progress
 
@@ -205,3 +214,37 @@ def test_rows_that_cannot_be_read_revoke_nothing():
     found = Progress()
     found.apply([(b"acls/TOPIC/LITERAL/east.orders", b"not json"), (b"acls/x", b"[[1]]")])
     assert found.acls() == {}
+
+
+def test_what_writers_would_get_is_known_by_the_names_of_the_mirrors():
+    orders, any_topic = acl("orders", WRITE), acl("*", ALL)
+    found = translate([orders, any_topic, acl("orders", WRITE, DENY), acl("payroll", WRITE)], scope())
+    assert found.withheld == {
+        acl("east.orders", WRITE): {orders},
+        acl("east.", ALL, pattern=PREFIXED): {any_topic},
+    }
+    noted = still_withheld(found.withheld, {}, [orders, any_topic], "c1")
+    assert noted[acl("east.orders", WRITE)] == Granted("c1", frozenset({orders}))
+    assert still_withheld({}, noted, [], "c1") == noted  # the source shows nothing any more
+    assert still_withheld({}, noted, [orders], "c1").keys() == {acl("east.orders", WRITE)}
+    assert still_withheld({}, noted, [orders], "c2") == {}  # another cluster took its alias
+
+
+def test_rows_of_writers_are_not_those_of_what_the_link_has_granted():
+    mine, withheld = acl("east.orders"), acl("east.orders", WRITE)
+    granted = Granted("c1", frozenset({acl("orders", WRITE)}))
+    progress = Progress()
+    progress.apply(acl_store.rows_of({}, {mine: granted}))
+    progress.apply(acl_store.rows_of({}, {withheld: granted}, acl_store.WITHHELD))
+    assert (progress.acls(), progress.withheld(), progress.writers()) == (
+        {mine: granted},
+        {withheld: granted},
+        {},
+    )
+    progress.apply(acl_store.rows_of({}, {withheld: granted}, acl_store.WRITERS))
+    progress.apply(acl_store.rows_of({withheld: granted}, {}, acl_store.WITHHELD))
+    assert (progress.acls(), progress.withheld(), progress.writers()) == (
+        {mine: granted},
+        {},
+        {withheld: granted},
+    )
