@@ -25,6 +25,10 @@ _OF_THE_BROKER: Final = (
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.threads",
     "producer.id.expiration.ms",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
     "unclean.last.replica.election.enable",
 )
 DYNAMIC: Final = frozenset(

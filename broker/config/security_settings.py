@@ -16,6 +16,9 @@ from broker.config.kinds import Kind, at_least, between, one_of
 PREFIX: Final = "listener.name."
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _MAX_INT = 2**31 - 1
+_NO_KERBEROS = (
+    "Taken as Kafka takes it; without effect while no listener has GSSAPI, which none can have here."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +87,18 @@ class SecuritySettings:
         524_288,
         "Largest request of a client that has not authenticated yet.",
         at_least(1),
+    )
+    sasl_kerberos_kinit_cmd: str = setting(
+        "sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit", _NO_KERBEROS
+    )
+    sasl_kerberos_min_time_before_relogin: int = setting(
+        "sasl.kerberos.min.time.before.relogin", Kind.LONG, 60_000, _NO_KERBEROS
+    )
+    sasl_kerberos_ticket_renew_jitter: float = setting(
+        "sasl.kerberos.ticket.renew.jitter", Kind.DOUBLE, 0.05, _NO_KERBEROS
+    )
+    sasl_kerberos_ticket_renew_window_factor: float = setting(
+        "sasl.kerberos.ticket.renew.window.factor", Kind.DOUBLE, 0.8, _NO_KERBEROS
     )
     connections_max_reauth_ms: int = setting(
         "connections.max.reauth.ms",
