@@ -224,9 +224,13 @@ class ControllerCore:
         )
 
     def leave(self, broker_id: int) -> list[StateWrite]:
-        """A broker is about to stop: others take over what they can, and wait for no copy of its."""
+        """A broker is about to stop: others take over what they can, and wait for no copy of its.
+
+        What it leads comes first: for that clients wait, for the others' ISR nobody does while it copies on.
+        """
         self.leaving.add(broker_id)
-        writes = []
+        writes: list[StateWrite] = []
+        cuts: list[StateWrite] = []
         for partition, stored in self.states.items():
             if partition.topic in self.deleting or partition in self.unread:
                 continue
@@ -238,8 +242,9 @@ class ControllerCore:
             else:
                 state = left_out(stored.state, broker_id, self.sender.epoch)
             if state is not None:
-                writes.append(StateWrite(partition, state, stored.version))
-        return writes
+                moves = stored.state.leader == broker_id
+                (writes if moves else cuts).append(StateWrite(partition, state, stored.version))
+        return [*writes, *cuts]
 
     def elect(self, kind: Election, partition: TopicPartition, ends: LogEnds | None = None) -> StateWrite:
         """Somebody asks for an election. Raises KafkaError when there is none."""

@@ -22,7 +22,10 @@ from protocol.types import TopicPartition
 
 T = TypeVar("T")
 
-HANDED_OVER_AT_ONCE = 500
+AT_ONCE = 250
+"""Partitions that get another leader together: none waits for one as long as thousands of others take."""
+_IN_STEP_S = 1.0
+"""For how long, in all, a job waits for brokers that are slower than others."""
 
 Results = dict[TopicPartition, KafkaError | None]
 """For each partition None, or why not."""
@@ -89,20 +92,34 @@ async def hand_over(work: Work, broker_id: int, broker_epoch: int = -1) -> Hande
     """A broker, registered with this epoch, is about to stop. Raises KafkaError when it is gone already.
 
     A job may have waited until the broker was started anew: that one is not about to stop.
-    Some hundred partitions at a time: what is written is told at once, so that no partition is without a
-    leader for as long as thousands of others take.
     """
     broker = work.core.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
     if 0 <= broker_epoch < broker.epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} has registered anew")
-    told: list[asyncio.Future[Any]] = []
-    for some in batches(work.core.leave(broker_id), HANDED_OVER_AT_ONCE):
-        await work.write(some)
-        others = work.core.leaving - {broker_id}  # may have closed their ports already
-        told += [answer for number, answer in work.send() if number not in others]
+    told = await _in_step(work, work.core.leave(broker_id), work.core.leaving - {broker_id})
     return HandedOver(work.core.led_by(broker_id), told)
+
+
+async def _in_step(
+    work: Work, writes: Sequence[StateWrite], passed_over: Collection[int]
+) -> "list[asyncio.Future[Any]]":
+    """Write and tell some hundred states at a time, the next when brokers have carried out those before: what
+    they answer to the orders. Not waited for are brokers that may have closed their ports already
+    (`passed_over`), and, for more than a moment, one that stands still.
+    """
+    told: list[asyncio.Future[Any]] = []
+    patience_s, loop = _IN_STEP_S, asyncio.get_running_loop()
+    for some in batches(writes, AT_ONCE):
+        await work.write(some)
+        waited_from = loop.time()
+        unanswered = [answer for answer in told if not answer.done()]
+        if unanswered and patience_s > 0:
+            await asyncio.wait(unanswered, timeout=patience_s)
+            patience_s -= loop.time() - waited_from
+        told += [answer for number, answer in work.send() if number not in passed_over]
+    return told
 
 
 async def elect_leaders(
@@ -123,7 +140,7 @@ async def elect_leaders(
                 results[partition] = error
         else:
             results[partition] = None
-    await work.write(writes)
+    await _in_step(work, writes, core.leaving)
     return results
 
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker.log import AppendRefused, LogError
 from broker.replication.cutting_back import LEADERSHIP_ERRORS, CuttingBack, now
@@ -22,6 +22,7 @@ from broker.replication.throttle import Throttle
 from protocol.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
 from protocol.messages.fetch_request import FetchRequest, ReplicaState
 from protocol.messages.fetch_response import FetchResponse, PartitionData
+from protocol.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
 
 if TYPE_CHECKING:
     from broker.replication.partition import Partition
@@ -37,7 +38,7 @@ _SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-_SETTLE_S = 0.005  # changes of leadership come by the hundred: one new request for all of them
+_SETTLE_S = 0.005  # changes of leadership come by the hundred: one request for all of them
 _LOOK_AT_ALL_S = 5.0
 """What moves without a word (retention moves a log's start) is told so often."""
 
@@ -85,6 +86,7 @@ class LeaderFetcher:
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
         self._fetching: asyncio.Future[FetchResponse] | None = None
+        self._hastening: asyncio.Future[Any] | None = None
         self._reachable = True
         self._task = asyncio.get_running_loop().create_task(
             self._run(), name=f"replica fetcher from broker {leader.broker_id}"
@@ -115,11 +117,23 @@ class LeaderFetcher:
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """Do not let new copies wait behind a long poll: begin again on another connection, once the others
-        that were told at the same time are here too.
+        """Do not let new copies wait behind a long poll: it ends, once the others that were told at the same
+        time are here too.
         """
         if self._fetching is not None:
-            asyncio.get_running_loop().call_later(_SETTLE_S, self._fetching.cancel)
+            asyncio.get_running_loop().call_later(_SETTLE_S, self._hasten, self._fetching)
+
+    def _hasten(self, fetching: asyncio.Future[FetchResponse]) -> None:
+        """A question about nothing: the leader ends a long poll when something comes behind it.
+
+        The session goes on. Dropping the connection would end it, and all that follows this leader had to be
+        named again for each of the many small changes of a planned restart.
+        """
+        if self._fetching is fetching and self._connection is not None and self._hastening is None:
+            nothing = OffsetForLeaderEpochRequest(replica_id=self._settings.broker_id)
+            self._hastening = asyncio.ensure_future(
+                self._connection.send(nothing, timeout_s=self._settings.timeout_s)
+            )
 
     def remove(self, key: Key) -> None:
         self._copies.pop(key, None)
@@ -234,7 +248,7 @@ class LeaderFetcher:
         return not copy.caught_up and self._throttle.concerns(copy.partition.topic, copy.partition.index)
 
     async def _fetch(self, connection: Connection) -> FetchResponse | None:
-        """The answer, or None when another request must be sent: the set of partitions has changed."""
+        """The answer, or None when the session is over and another request must be sent."""
         settings, session = self._settings, self._session
         topics, forgotten = session.next()
         request = FetchRequest(
@@ -254,14 +268,15 @@ class LeaderFetcher:
             self._interrupt()
         try:
             await asyncio.wait((answer,))
+            if self._hastening is not None:  # its answer follows
+                await asyncio.wait((self._hastening,))
         finally:
-            self._fetching = None
-            if not answer.done():
-                answer.cancel()
-                await asyncio.gather(answer, return_exceptions=True)
-        if answer.cancelled():
-            await self._disconnect()
-            return None
+            hastening, self._fetching, self._hastening = self._hastening, None, None
+            if hastening is not None or not answer.done():
+                asked = [each for each in (answer, hastening) if each is not None]
+                for each in asked:
+                    each.cancel()
+                await asyncio.gather(*asked, return_exceptions=True)
         response = answer.result()
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_ERRORS:

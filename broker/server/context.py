@@ -7,6 +7,7 @@ made per request. Neither knows sockets: a handler can not write to or close the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class ConnectionInfo:
-    """The peer of one connection. `software_name`/`software_version` are filled in by ApiVersions v3+."""
+    """The peer of one connection. `software_name`/`software_version` are filled in by ApiVersions v3+.
+
+    `hurried` while a request has come behind the one that is being served; `on_hurry` is told when it comes.
+    """
 
     __slots__ = (
-        "listener", "peer_host", "peer_port", "principal", "sasl", "software_name", "software_version",
+        "hurried", "listener", "on_hurry", "peer_host", "peer_port", "principal", "sasl", "software_name",
+        "software_version",
     )  # fmt: skip
 
     def __init__(
@@ -33,6 +38,14 @@ class ConnectionInfo:
         self.sasl: SaslSession | None = None
         self.software_name = "unknown"
         self.software_version = "unknown"
+        self.hurried = False
+        self.on_hurry: Callable[[], None] | None = None
+
+    def hurry(self) -> None:
+        """Another request waits until this one is answered."""
+        self.hurried = True
+        if self.on_hurry is not None:
+            self.on_hurry()
 
     @property
     def peer(self) -> str:

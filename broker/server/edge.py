@@ -157,6 +157,8 @@ class Connection(asyncio.BufferedProtocol):
             self._flush_due = True
             asyncio.get_running_loop().call_soon(self._flush_now)
         self._steer_reading()
+        if self._blocked and self._buffer.pending and self._answers:
+            self._info.hurry()
 
     def _take(self, outcome: Segments | Pending | None) -> None:
         if isinstance(outcome, Pending):
@@ -220,6 +222,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
                 return
         self._blocked = self._answers.blocked
+        self._info.hurried = False
         self._pump()
 
     @property

@@ -5,6 +5,8 @@
   looked at where something has happened (`session_changes`); the follower counts as having seen the others.
 - `last_fetched_epoch` is compared with this leader's epochs: where both differ the answer is a
   `diverging_epoch` and no records (KIP-595).
+- A long poll ends when another request comes on its connection: a follower that is told to copy more sends
+  one, and asks for all of it with its next fetch, in the same session.
 - Only replicas of the partition may fetch so; anything else is NOT_LEADER_OR_FOLLOWER.
 (Kafka: `ReplicaManager.readFromLog` for followers, `Partition.updateFollowerFetchState`.)
 """
@@ -12,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator
+from functools import partial
 
 from broker.log import Log
 from broker.replication import Partition
@@ -28,11 +31,12 @@ _UNKNOWN = -1
 
 
 class FollowerFetch(ClientFetch):
-    __slots__ = ("_broker_epoch", "_changes", "_now", "_replica", "_told")
+    __slots__ = ("_broker_epoch", "_changes", "_connection", "_now", "_replica", "_told")
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         super().__init__(request, context)
         state = request.replica_state
+        self._connection = context.connection
         self._replica = replica_of(request)
         self._broker_epoch = _UNKNOWN if state is None else state.replica_epoch
         self._now = context.broker.clock.monotonic()
@@ -71,7 +75,12 @@ class FollowerFetch(ClientFetch):
     def _has_something_to_wait_for(self) -> bool:
         return bool(self._leaders) or (self._changes is not None and self._changes.quiet > 0)
 
+    @property
+    def satisfied(self) -> bool:
+        return self._connection.hurried or super().satisfied
+
     def _watch(self, watched: list[Partition], watcher: Watcher) -> None:
+        self._connection.on_hurry = partial(watcher, 0)
         for partition in watched:
             partition.watch_end(watcher)
         if self._changes is not None:
@@ -84,6 +93,7 @@ class FollowerFetch(ClientFetch):
             self._changes.on_arrival = arrived
 
     def _unwatch(self, watched: list[Partition], watcher: Watcher) -> None:
+        self._connection.on_hurry = None
         if self._changes is not None:
             self._changes.on_arrival = None
         for partition in watched:

@@ -30,6 +30,7 @@ from protocol.messages.delete_records_request import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.leader_and_isr_request import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -53,6 +54,7 @@ class Two:
         directory: Path,
         backoff_s: float,
         partitions: int,
+        max_wait_ms: int,
     ) -> None:
         self.broker = broker
         self.topics = topics
@@ -69,7 +71,7 @@ class Two:
         self.fetchers = ReplicaFetchers(
             FetcherSettings(
                 broker_id=FOLLOWER,
-                max_wait_ms=200,
+                max_wait_ms=max_wait_ms,
                 min_bytes=1,
                 max_bytes=1 << 20,
                 response_max_bytes=10 << 20,
@@ -151,12 +153,12 @@ MakeTwo = Callable[..., Awaitable[Two]]
 async def make_two(tmp_path: Path) -> AsyncIterator[MakeTwo]:
     async with contextlib.AsyncExitStack() as stack:
 
-        async def make(backoff_s: float = BACKOFF_S, partitions: int = 2) -> Two:
+        async def make(backoff_s: float = BACKOFF_S, partitions: int = 2, max_wait_ms: int = 200) -> Two:
             home = tmp_path / f"{partitions}"
             broker, topics, port = await stack.enter_async_context(lone_broker(home / "leader"))
             directory = home / "follower"
             directory.mkdir()
-            made = Two(broker, topics, port, directory, backoff_s, partitions)
+            made = Two(broker, topics, port, directory, backoff_s, partitions, max_wait_ms)
             stack.callback(made.logs.close)
             stack.push_async_callback(made.fetchers.close)
             return made
@@ -177,8 +179,11 @@ async def test_a_follower_goes_along_when_its_leader_deletes_all_that_is_readabl
     # The follower learns of the new high watermark and of the new start with one answer.
     two.leader().watch(lambda size: None if log.start_offset else _delete_all(log))
     two.append(b"d")
-    await two.copied()
-    assert two.log().start_offset == 4
+
+    async def start() -> int:
+        return two.log().start_offset
+
+    await eventually(start, lambda found: found == 4)
     two.append(b"e")
     await two.copied()
 
@@ -254,6 +259,25 @@ async def test_partitions_follow_a_leader_that_moves(two: Two) -> None:
     await two.copied(0)
     await two.copied(1)
     assert set(two.fetchers.lags()) == {("t", 0), ("t", 1)}
+
+
+async def test_who_is_told_to_copy_more_does_so_at_once_in_the_same_session(make_two: MakeTwo) -> None:
+    """Each of the hundred changes of a planned restart would otherwise have all the others named again."""
+    two = await make_two(partitions=3, max_wait_ms=600_000)
+
+    async def ends() -> list[int]:
+        return [two.log(index).end_offset for index in range(3) if two.replicas.get("t", index)]
+
+    for index in range(3):
+        two.follow(index=index)
+        two.append(b"a", index=index)
+        await eventually(ends, lambda found, count=index + 1: found == [1] * count)
+    two.follow(leader_epoch=2, index=0)
+    two.append(b"b", index=0)
+    await eventually(ends, lambda found: found == [2, 1, 1])
+    assert two.connections == 1
+    fetched = two.broker.dispatcher.requests[FetchRequest.API_KEY]
+    assert fetched < 20, "a long poll that ends at once, again and again, is none"
 
 
 async def test_who_is_about_to_stop_copies_on_what_it_does_not_hand_over(two: Two) -> None:
