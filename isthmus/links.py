@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.link_files import of_mirrormaker, open_link_file
-from isthmus.output import USAGE, fail, note
+from isthmus.output import USAGE, fail
 from isthmus.stores import Asked
 from isthmus.topologies import open_topology
 
@@ -23,14 +23,19 @@ File = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="for machines")]
 
 
-def link_of(link: str, file: Path, *, mirrors: bool = False) -> tuple[LinkSettings, Asked | None]:
+def link_of(link: str, file: Path, *, mirrors: bool | None = False) -> tuple[LinkSettings, Asked | None]:
     """Settings of a link that the file declares, and, of a topology, the clusters to name when one of them is
-    silent. `mirrors`: for commands about identical offsets, which only such links have."""
+    silent. `mirrors`: for commands about identical offsets, which only such links have; False: for commands
+    about ledgers, which they do not have; None: for both kinds."""
     settings = open_link_file(file, None, [link]).links[link]
     if mirrors and settings.offsets != "identical":
         fail(f"link {link} translates offsets: what has mirrors says `offsets: identical` in {file}", USAGE)
-    if settings.offsets == "identical" and not mirrors:
-        note(f"link {link} keeps offsets, so it has no ledger: see isthmus mirrors status '{link}'")
+    if settings.offsets == "identical" and mirrors is False:
+        fail(
+            f"link {link} keeps offsets: they are the same on both sides, and it has no ledger that this"
+            f" command could go by. See isthmus mirrors status '{link}'",
+            USAGE,
+        )
     if of_mirrormaker(file):
         return settings, None
     topology = open_topology(file)

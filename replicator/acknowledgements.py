@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -79,6 +79,11 @@ def open_differences(
         for found in differences_of(tp, ledger)
         if found not in acknowledged
     ]
+
+
+def open_among(differences: Iterable[Difference], acknowledged: Collection[Difference]) -> list[Difference]:
+    """Those of any kind of link that nobody has acknowledged yet."""
+    return [found for found in differences if found not in acknowledged]
 
 
 def row_of(difference: Difference, acknowledgement: Acknowledgement) -> tuple[bytes, bytes]:

@@ -216,6 +216,8 @@ class Link(Model):
     exactly_once: bool = False
     """Data and progress in transactions: consumers of the mirrors that read committed see no record twice."""
     replication_factor: int = -1
+    rate_limit: Annotated[int, Field(ge=0)] = 0
+    """Bytes per second that are read from the source; 0: no limit."""
     refresh_topics_interval_s: Annotated[float, Field(gt=0)] = 1.0
     emit_checkpoints: bool = True
     emit_offset_syncs: bool = True

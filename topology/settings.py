@@ -74,6 +74,7 @@ def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettin
         on_refused=link.on_refused,
         exactly_once=link.exactly_once,
         replication_factor=link.replication_factor,
+        rate_limit=link.rate_limit,
         refresh_topics_interval_s=link.refresh_topics_interval_s,
         emit_checkpoints=link.emit_checkpoints,
         emit_offset_syncs=link.emit_offset_syncs,

@@ -38,13 +38,15 @@ def acknowledge_gap(
     is another one. A partition that stopped at its gap (on_gap: stop) goes on. Only what is open now is
     acknowledged, whether the link runs or not.
 
+    Of links with identical offsets too (the same command is isthmus mirrors acknowledge-gap).
+
     Example: isthmus links acknowledge-gap 'east->west' --topic orders --why 'INC-42: restored from backup'
     """
     if everything == (topic is not None) or (partition is not None and topic is None):
         fail("say either --all, or --topic T (and --partition P)", USAGE)
     if not why.strip():
         fail("--why says nothing: the next reader will want to know", USAGE)
-    settings, asked = link_of(link, file)
+    settings, asked = link_of(link, file, mirrors=None)
     who = by or f"{getpass.getuser()}@{socket.gethostname()}"
 
     def chosen(found: Difference) -> bool:
@@ -75,13 +77,19 @@ async def _acknowledge(
     *,
     dry_run: bool,
 ) -> list[Difference]:
-    from replicator.acknowledgements import open_differences
+    from replicator.acknowledgements import open_among, open_differences
+    from replicator.mirrors.keeping import gaps_on_record
     from replicator.progress import ProgressStore
 
     async with settings.target.client("isthmus-cli") as client:
         store = ProgressStore(client, settings.progress_topic)
-        ledgers = {tp: entry.ledger for tp, entry in (await store.refresh()).entries().items()}
-        rows = [found for found in open_differences(ledgers, store.acknowledged) if chosen(found)]
+        progress = await (store.refresh() if dry_run else store.load())
+        if settings.offsets == "identical":
+            missing = open_among(await gaps_on_record(client, settings), store.acknowledged)
+        else:
+            ledgers = {tp: entry.ledger for tp, entry in progress.entries().items()}
+            missing = open_differences(ledgers, store.acknowledged)
+        rows = [found for found in missing if chosen(found)]
         if not dry_run:
             await store.save_acknowledged(dict.fromkeys(rows, acknowledgement))
     return rows

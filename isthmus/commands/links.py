@@ -124,7 +124,7 @@ def drift(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> N
 
     Example: isthmus links drift 'east->west'
     """
-    settings, asked = link_of(link, file)
+    settings, asked = link_of(link, file, mirrors=None)
     rows = run_connectors(lambda: _drift(settings), asked)
     if as_json:
         print_json({"link": link, "drift": [row.to_json() for row in rows]})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.commands.link_gaps import acknowledge_gap
 from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import DIFFERENCES, confirm, note, print_json, print_table, say
 from isthmus.stores import run_connectors
@@ -45,6 +46,8 @@ AbortOpen = Annotated[
     bool, typer.Option("--abort-open", help="abort transactions that are open, and do not wait for their end")
 ]
 _SAVED = Path("saved-by-mirrors")
+
+app.command()(acknowledge_gap)
 
 
 @app.command()

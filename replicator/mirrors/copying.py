@@ -24,6 +24,7 @@ from replicator.mirrors.aligning import Aligner, NoteGap, is_same_topic
 from replicator.mirrors.partition import MirrorPartition, Piece, State
 from replicator.settings import Flow
 from transfer.kafka.positions import last_batch
+from transfer.pace import Pace
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -55,9 +56,13 @@ class Copying:
         flow: Flow,
         *,
         cuts: bool = False,
+        rate_limit: int = 0,
         note_gap: NoteGap | None = None,
         on_ended: Callable[[TopicPartition], None] = lambda tp: None,
     ) -> None:
+        """`rate_limit`: bytes per second that are read from the source; 0: none."""
+        self.pace = Pace()
+        self.pace.limit = rate_limit
         self.partitions: dict[TopicPartition, MirrorPartition] = {}
         self._source = source
         self._target = target
@@ -152,6 +157,7 @@ class Copying:
 
     async def _fetch_loop(self, node: int) -> None:
         while True:
+            await self.pace.wait()
             wanted, left_out = await self._to_fetch(node)
             if not wanted:
                 await _first(self._room, _TICK_S)
@@ -205,6 +211,8 @@ class Copying:
             return
         for tp, part in wanted.items():
             result = found.get(tp)
+            if isinstance(result, Fetched):
+                self.pace.spend(len(result.records))
             if part.state is not State.COPYING or part.position != asked[tp] or result is None:
                 continue
             if isinstance(result, KafkaError):

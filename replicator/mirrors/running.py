@@ -22,6 +22,7 @@ from replicator.filters import NameFilter
 from replicator.metrics import LinkMetrics, PartitionMetrics
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
+from replicator.mirrors.keeping import Keeping
 from replicator.mirrors.partition import MirrorPartition, State
 from replicator.mirrors.standing import Witness
 from replicator.mirrors.topics import Mirrored, MirrorTopics
@@ -33,6 +34,7 @@ _log = logging.getLogger("isthmus.replicator")
 
 _WITNESS_S: Final = 1.0
 _OBSERVE_S: Final = 1.0
+_LOOK_S: Final = 2.0
 _DRAIN_TICK_S: Final = 0.05
 
 
@@ -65,10 +67,12 @@ class Mirrors:
             target,
             settings.flow,
             cuts=settings.on_truncation == "cut",
+            rate_limit=settings.rate_limit,
             note_gap=self._note_gap,
             on_ended=self._ended,
         )
         self._topics = MirrorTopics(settings, source, target)
+        self._keeping = Keeping(settings, source, target, lambda: self.found.topics)
         self._groups = GroupCopy(
             source, target, NameFilter(settings.groups, settings.groups_exclude), self._ends
         )
@@ -95,6 +99,12 @@ class Mirrors:
         if settings.sync_group_offsets:
             every = settings.sync_group_offsets_interval_s
             jobs.append(asyncio.create_task(self._every("groups", every, self._groups.once)))
+        every = settings.sync_topic_configs_interval_s
+        if settings.sync_topic_configs:
+            jobs.append(
+                asyncio.create_task(self._every("topic settings", every, self._keeping.sync_settings))
+            )
+        jobs.append(asyncio.create_task(self._every("acknowledgements", _LOOK_S, self._keeping.look)))
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopping, *jobs}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,11 +124,11 @@ class Mirrors:
 
     @property
     def differences(self) -> list[str]:
-        """What is not as at the source, and will not be by itself."""
+        """What is not as at the source, will not be by itself, and nobody has acknowledged."""
         gaps = [
             f"{tp}: offsets {gap[0]} to {gap[1]}: {gap[2]}"
             for tp, part in self.partitions.items()
-            for gap in part.gaps
+            for gap in self._keeping.unknown(tp, part.gaps)
         ]
         stopped = [
             f"{tp}: {part.problem}" for tp, part in self.partitions.items() if part.state is State.STOPPED
@@ -201,7 +211,7 @@ class Mirrors:
             await asyncio.sleep(_DRAIN_TICK_S)
 
     async def _last(self) -> None:
-        jobs = [self._tell, self._observe]
+        jobs = [self._tell, self._observe, self._keeping.look]
         if self._settings.sync_group_offsets:
             jobs.append(self._groups.once)
         for job in jobs:

@@ -57,10 +57,13 @@ class Witness:
         await self._target.commit(self._group, commits)
         self._written.update(told)
 
-    async def gaps(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, list[tuple[int, int, str]]]:
-        """What could not be copied before this run, by partition. Raises ProtocolError."""
+    async def gaps(
+        self, tps: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, list[tuple[int, int, str]]]:
+        """What could not be copied before this run, by partition (None: all). Raises ProtocolError."""
         found = {}
-        for tp, at in (await self._target.committed(self._group, list(tps))).items():
+        of = None if tps is None else list(tps)
+        for tp, at in (await self._target.committed(self._group, of)).items():
             with contextlib.suppress(ValueError, TypeError, AttributeError):
                 known = json.loads(at.metadata or "{}").get("gaps", [])
                 found[tp] = [(int(start), int(end), str(reason)) for start, end, reason in known]

@@ -8,13 +8,14 @@ left alone, always: it is somebody's, or has been promoted.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.client import ClusterClient, ConfigEntry, NewTopic, TopicMetadata
 from protocol.client.mirror_calls import MIRROR_SOURCE
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
-from replicator.discovery import discover
+from replicator.discovery import Wanted, discover
 from replicator.filters import PatternList
 from replicator.mirrors.lineage import MirrorSource
 from replicator.settings import LinkSettings
@@ -29,6 +30,8 @@ class Mirrored:
 
     partitions: dict[TopicPartition, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    topics: dict[str, Wanted] = field(default_factory=dict)
+    """This link's mirrors, by name."""
     ended: dict[str, str] = field(default_factory=dict)
     """Topics that stand by themselves at the target: promoted, or never mirrors."""
 
@@ -67,6 +70,7 @@ class MirrorTopics:
             except KafkaError as error:
                 result.problems[name] = str(error)
                 continue
+            result.topics[name] = each
             for index in each.source.partitions:
                 result.partitions[TopicPartition(name, index)] = source.text
         return result
@@ -113,7 +117,7 @@ class MirrorTopics:
         return True
 
 
-def mirror_text(settings: dict[str, ConfigEntry]) -> str | None:
+def mirror_text(settings: Mapping[str, ConfigEntry]) -> str | None:
     """Whose mirror a topic is by its settings; None: nobody's."""
     entry = settings.get(MIRROR_SOURCE)
     return (entry.value or None) if entry is not None else None

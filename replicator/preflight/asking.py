@@ -21,6 +21,7 @@ from protocol.client import (
     NotSupportedError,
     RetryPolicy,
 )
+from protocol.client.mirror_calls import MIRROR_SOURCE
 from protocol.errors import KafkaError, ProtocolError
 from protocol.messages.describe_cluster_request import DescribeClusterRequest
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
@@ -29,6 +30,7 @@ from protocol.messages.metadata_request import MetadataRequest, MetadataRequestT
 from protocol.types import TopicPartition
 from replicator.discovery import Wanted
 from replicator.filters import PatternList
+from replicator.mirrors.lineage import MirrorSource
 from replicator.piecemeal import piecemeal
 from replicator.preflight.facts import Configs, Facts, LogDir, Rights, Side
 from replicator.preflight.limits import mirror_value
@@ -178,6 +180,9 @@ async def ask_creation(target: ClusterClient, facts: Facts) -> None:
         configs = rule.to_copy(facts.source.configs.get(topic.source.name, {}))
         known = next(iter(facts.target.configs.values()), configs)
         settings = {key: value for key, value in configs.items() if key in known}
+        if on.offsets == "identical":  # a cluster that is not of isthmus refuses it
+            of = MirrorSource.of(on.name, facts.source.cluster_id, topic.source.topic_id)
+            settings[MIRROR_SOURCE] = of.text
         return NewTopic(topic.target_name, len(topic.source.partitions), on.replication_factor, settings)
 
     async def create(names: list[str]) -> Mapping[str, None]:

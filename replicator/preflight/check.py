@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
-from protocol.types import ZERO_UUID
+from protocol.types import ZERO_UUID, uuid_to_text
 from replicator.dedicated import circles as ways_round
 from replicator.drift import found_now
 from replicator.filters import NameFilter
+from replicator.mirrors.lineage import MirrorSource
+from replicator.mirrors.topics import mirror_text
 from replicator.preflight.asking import ask_creation, ask_idempotence, ask_side, ask_times
 from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
@@ -54,6 +56,8 @@ async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) ->
     own = [settings.workers_group] if settings.shared else []
     await ask_side(target, facts.target, facts.mirrors.values(), [*own, *facts.groups])
     await _who_writes(target, facts)
+    if settings.offsets == "identical":
+        _whose_mirrors(facts)
     await ask_creation(target, facts)
     await ask_idempotence(target, facts)
     await ask_times(source, facts)
@@ -72,7 +76,7 @@ async def _who_writes(target: ClusterClient, facts: Facts) -> None:
             ledgers = await read_ledgers(target, link)
             made = {ledger.target.topic: ledger.target.topic_id for ledger in ledgers.values()}
             if topic == own:
-                facts.own_mirrors = made
+                facts.own_mirrors |= made
                 settings = (await ProgressStore(target, own).refresh()).settings
                 for name in settings:  # made, and nothing was copied yet
                     facts.own_mirrors.setdefault(facts.mirrors.get(name, ""), "")
@@ -80,6 +84,17 @@ async def _who_writes(target: ClusterClient, facts: Facts) -> None:
                 facts.other_links |= dict.fromkeys(made, link)
         except ProtocolError as error:
             facts.target.refused[f"progress topic {topic}"] = str(error)
+
+
+def _whose_mirrors(facts: Facts) -> None:
+    """Mirrors with identical offsets say themselves whose they are."""
+    for name, configs in facts.target.configs.items():
+        text = mirror_text(configs)
+        mirror = MirrorSource.read(text) if text is not None else None
+        if mirror is not None and mirror.link == facts.settings.name:
+            facts.own_mirrors[name] = uuid_to_text(facts.target.topics[name].topic_id)
+        elif mirror is not None:
+            facts.other_links[name] = mirror.link
 
 
 def _clusters(facts: Facts) -> Iterator[Finding]:

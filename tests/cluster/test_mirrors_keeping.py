@@ -1,0 +1,160 @@
+"""What is kept for mirrors beside their logs: settings, a rate, gaps that somebody knows of; and what
+commands about links say of them."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from isthmus.commands.links import app as links
+from isthmus.commands.mirrors import app as mirrors
+from protocol.records import Record
+from protocol.types import TopicPartition
+from tests.cluster.links import create, eventually, fresh, produce, some
+from tests.cluster.mirrors import mirror_link, mirroring, same_logs
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def isthmus(tmp_path):
+    """Runs a command on a link: exit code, standard output, standard error."""
+
+    async def run(app, link, command, *arguments):
+        file = tmp_path / "mirrors.yaml"
+        ends = {end.alias: end.bootstrap for end in (link.source, link.target)}
+        declared = {
+            "offsets": "identical",
+            "naming": "identity",
+            "topics": list(link.topics),
+            "groups": list(link.groups),
+        }
+        topology = {
+            "version": 1,
+            "name": "kept",
+            "data_directory": "data",
+            "datacenters": {alias: {"description": "here"} for alias in ends},
+            "clusters": {a: {"datacenter": a, "bootstrap_servers": address} for a, address in ends.items()},
+            "links": {link.name: declared},
+        }
+        file.write_text(json.dumps(topology), encoding="utf-8")
+        words = [command, link.name, *arguments, "--topology", str(file)]
+        done = await asyncio.to_thread(CliRunner().invoke, app, words, catch_exceptions=False)
+        return done.exit_code, done.stdout, done.stderr
+
+    return run
+
+
+async def _value(client, topic, key):
+    return (await client.describe_configs([topic]))[topic][key].value
+
+
+async def test_settings_follow_and_are_taken_back_after_a_restart_too(pair, clients, isthmus):
+    east, west = clients
+    topic = fresh("kept")
+    await create(east, topic, retention_ms="7000000")
+    link = mirror_link(pair.east, pair.west, topic, sync_topic_configs_interval_s=0.3)
+
+    async def is_at(value):
+        return await _value(west, topic, "retention.ms") == value
+
+    async with mirroring(link) as running:
+        await produce(east, topic, some(5))
+        await same_logs(east, west, topic)
+        assert await is_at("7000000")
+        await east.alter_configs({topic: {"retention.ms": "8000000"}})
+        await eventually(lambda: is_at("8000000"), "the mirror has the new value", 60)
+        assert await running.stop() == 0
+    default = await _value(west, (await _another(west)), "retention.ms")
+    await east.alter_configs({topic: {"retention.ms": None}})
+    code, said, _ = await isthmus(links, link, "drift", "--json")
+    rows = {row["key"]: row["action"] for row in json.loads(said)["drift"] if row["topic"] == topic}
+    assert (code, rows) == (3, {"isthmus.mirror.source": "leave", "retention.ms": "take back"})
+    async with mirroring(link) as running:
+        await eventually(lambda: is_at(default), "what the link had set is taken back", 60)
+        assert await _value(west, topic, "isthmus.mirror.source")
+        assert await running.stop() == 0
+
+
+async def _another(client):
+    name = fresh("another")
+    await create(client, name)
+    return name
+
+
+async def test_a_gap_that_is_acknowledged_lets_the_link_end_well(pair, clients, isthmus):
+    east, west = clients
+    topic = fresh("known-gap")
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+    await produce(east, topic, some(10))
+    await produce(east, topic, some(10))
+    await east.delete_records({TopicPartition(topic, 0): 20})
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+
+        async def open_gap(running=running):
+            return bool(running.to_json()["differences"])
+
+        await eventually(open_gap, "the gap is known", 60)
+        assert await running.stop() == 3
+    words = ("acknowledge-gap", "--topic", topic, "--why", "INC-42", "--json")
+    code, said, _ = await isthmus(mirrors, link, *words)
+    shown = json.loads(said)["acknowledged"]
+    assert (code, [(row["start"], row["end"]) for row in shown]) == (0, [(10, 20)])
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+
+        async def nothing_open():
+            found = running.to_json()
+            part = found["partitions"].get(f"{topic}-0", {})
+            return bool(part.get("gaps")) and found["differences"] == []  # it stays on record
+
+        await eventually(nothing_open, "the gap is acknowledged", 60)
+        assert await running.stop() == 0
+
+
+async def test_a_rate_limit_holds(pair, clients):
+    east, west = clients
+    topic = fresh("slow")
+    await create(east, topic)
+    for _ in range(8):
+        await produce(east, topic, [Record(0, 1, b"k", bytes(100_000)) for _ in range(2)])
+    link = mirror_link(
+        pair.east,
+        pair.west,
+        topic,
+        rate_limit=800_000,
+        flow={"fetch_max_bytes": 300_000, "fetch_partition_max_bytes": 300_000},
+    )
+    begun = time.monotonic()
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+    assert time.monotonic() - begun > 1.2  # 1.6 MB, of which a quarter of a second's worth is free
+
+
+async def test_commands_about_links_know_mirrors_or_say_which_command_does(pair, clients, isthmus):
+    east, west = clients
+    topic = fresh("asked")
+    await create(east, topic)
+    await produce(east, topic, some(3))
+    link = mirror_link(pair.east, pair.west, topic)
+    code, said, _ = await isthmus(links, link, "check", "--json")
+    assert code == 0, said
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+    code, said, _ = await isthmus(links, link, "check", "--json")
+    ((findings),) = [one["findings"] for one in json.loads(said)]
+    assert (code, [one for one in findings if one["check"] == "names"]) == (0, [])
+    for command in (("translate", "--group", topic), ("status",), ("pause",)):
+        code, _, error = await isthmus(links, link, *command)
+        assert code == 2
+        assert "isthmus mirrors status" in error
