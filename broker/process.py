@@ -297,16 +297,21 @@ class _Process:
             self._plane.lead_no_more()
             if self._broker is not None:
                 await self._broker.stop_serving()
+                with contextlib.suppress(ZooKeeperError):  # the session's end does it then
+                    await self._plane.leave()  # logs take their time, and nobody reaches this broker now
                 await self._broker.stop(epoch)
-            await self._plane.close()  # last, see the README of `control`
+            await self._plane.close()
 
     async def _leave_to_others(self, broker: Broker, plane: ControlPlane) -> None:
         """Controlled shutdown, while listeners still answer: clients hear from here who leads now."""
         broker.replicating.about_to_stop()
         await plane.hand_over(_HAND_OVER_S)
+        reign = plane.metadata.controller_epoch
         await broker.replicating.follow_no_more()
         if len(plane.metadata.brokers) > 1:
             await broker.found_others(_QUIET_S, _LINGER_S)
+        if plane.metadata.controller_epoch != reign:  # another one, which does not know who is leaving
+            await plane.hand_over(_HAND_OVER_S)
 
 
 def _earlier_broker_id(directories: tuple[str, ...]) -> int | None:
@@ -331,8 +336,14 @@ def _earlier_broker_id(directories: tuple[str, ...]) -> int | None:
 
 
 def _topics_in(directories: list[str]) -> set[str]:
-    """Topics that have a partition directory here."""
-    return {name.rpartition("-")[0] for path in directories for name in os.listdir(path)} - {""}
+    """Topics that have a partition directory here: not checkpoint files, nor what is deleted or set aside."""
+    found = set()
+    for path in directories:
+        for entry in os.scandir(path):
+            topic, _, number = entry.name.rpartition("-")
+            if topic and number.isdigit() and entry.is_dir():
+                found.add(topic)
+    return found
 
 
 def _advertised(config: BrokerConfig, ports: dict[str, int]) -> tuple[Endpoint, ...]:

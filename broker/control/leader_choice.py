@@ -19,12 +19,12 @@ def first_state(
 ) -> PartitionState | None:
     """State of a new partition; None while none of its replicas lives.
 
-    The ISR starts with the leader alone: a follower joins it once it has really caught up, never on trust.
+    All living replicas are in sync from the start, for none has anything yet: whoever leads waits for them
+    before it acknowledges, and another one can take over should it be gone before anybody has copied.
+    (Kafka: `ZkPartitionStateMachine.initializeLeaderAndIsrForPartitions`.)
     """
-    leader = next((replica for replica in replicas if replica in living), None)
-    if leader is None:
-        return None
-    return PartitionState(leader, 0, (leader,), controller_epoch)
+    isr = tuple(replica for replica in replicas if replica in living)
+    return PartitionState(isr[0], 0, isr, controller_epoch) if isr else None
 
 
 def next_state(

@@ -226,15 +226,19 @@ class ControlPlane:
         if self._session_lease is not None:
             self._session_lease.end()
 
-    async def close(self) -> None:
-        """Deregister, resign and end the session.
+    async def leave(self) -> None:
+        """Deregister and resign, once nobody is served any more; the session goes on until `close`.
 
         In this order: the next controller must not find a broker that it believes to stay.
         """
+        if self._registration is not None:
+            await self._registration.deregister()
+        await self.controller.close()
+
+    async def close(self) -> None:
+        """End what `leave` leaves, and the session."""
         try:
-            if self._registration is not None:
-                await self._registration.deregister()
-            await self.controller.close()
+            await self.leave()
             await self.log_dir_events.close()
             await self.configs.close()
             await self.features.close()

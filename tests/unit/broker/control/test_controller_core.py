@@ -119,10 +119,6 @@ def test_a_leaving_broker_hands_over_what_others_have():
     world = World(THREE)
     world.create("alone", {0: (1,)})
     world.create("shared", {0: (1, 2)})
-    key = TopicPartition("shared", 0)
-    # As if broker 2 had joined the ISR.
-    world.stored[key] = world.stored[key]._replace(state=PartitionState(1, 0, (1, 2), 1), version=1)
-    world.core.written(key, *world.stored[key])
     assert world.leave(1) == [TopicPartition("alone", 0)]
     assert world.state("shared", 0) == PartitionState(2, 1, (2,), 1)
 
@@ -130,7 +126,6 @@ def test_a_leaving_broker_hands_over_what_others_have():
 def test_a_leaving_follower_is_not_waited_for_and_does_not_come_back():
     world = World(THREE)
     world.create("t", {0: (1, 2, 3)})
-    world.in_sync("t", 0, 1, 2, 3)
     world.sent.clear()
     assert world.leave(2) == []
     assert world.state("t", 0) == PartitionState(1, 0, (1, 3), 1)
@@ -144,6 +139,7 @@ def test_a_leaving_follower_is_not_waited_for_and_does_not_come_back():
 def test_a_leaving_leader_may_take_in_who_shall_take_over():
     world = World(THREE)
     world.create("t", {0: (1, 2)})
+    world.in_sync("t", 0, 1)
     assert world.leave(1) == [TopicPartition("t", 0)]
     joining = IsrProposal(0, world.stored[TopicPartition("t", 0)].version, ((1, 1), (2, 1)))
     code, write = world.core.propose_isr(1, TopicPartition("t", 0), joining)
@@ -159,6 +155,8 @@ def test_a_leaving_leader_that_nobody_can_relieve_leads_until_it_is_gone(unclean
     """Broker 1 alone has what was acknowledged: whatever happens to others, nobody is elected over it."""
     world = World(THREE, unclean=unclean)
     world.create("t", {0: (1, 2), 1: (1, 3)})
+    world.in_sync("t", 0, 1)
+    world.in_sync("t", 1, 1)
     left = [TopicPartition("t", 0), TopicPartition("t", 1)]
     assert world.leave(1) == left
     before = [world.stored[each] for each in left]
@@ -176,6 +174,7 @@ def test_a_leaving_leader_that_nobody_can_relieve_leads_until_it_is_gone(unclean
 def test_a_leaving_leader_whose_log_directory_fails_leads_no_more():
     world = World(THREE)
     world.create("t", {0: (1, 2)})
+    world.in_sync("t", 0, 1)
     key = TopicPartition("t", 0)
     assert world.leave(1) == [key]
     world.lose(1, key)
@@ -186,6 +185,7 @@ def test_unclean_election_needs_permission():
     for unclean, leader in ((False, -1), (True, 2)):
         world = World(THREE, unclean=unclean)
         world.create("t", {0: (1, 2)})
+        world.in_sync("t", 0, 1)
         world.brokers_are({2: live(2), 3: live(3)})
         assert world.state("t", 0).leader == leader
         assert world.unclean == ([(TopicPartition("t", 0), 2)] if unclean else [])
@@ -194,10 +194,22 @@ def test_unclean_election_needs_permission():
 def test_a_leader_that_was_in_sync_is_no_unclean_election():
     world = World(THREE, unclean=True)
     world.create("t", {0: (1, 2)})
-    world.in_sync("t", 0, 1, 2)
     world.brokers_are({2: live(2), 3: live(3)})
     assert world.state("t", 0).leader == 2
     assert world.unclean == []
+
+
+def test_a_new_partition_outlives_its_first_leader():
+    """Nobody has had the time to copy anything: another replica leads, be it that the first is gone or has
+    no room for it."""
+    world = World(THREE)
+    world.create("t", {0: (1, 2, 3)})
+    world.brokers_are({2: live(2), 3: live(3)})
+    assert world.state("t", 0) == PartitionState(2, 1, (2, 3), 1)
+    world.told[2].failed.add(TopicPartition("full", 0))
+    world.create("full", {0: (2, 3)})
+    world.lose(2, TopicPartition("full", 0))
+    assert world.state("full", 0)[:3] == (3, 1, (3,))
 
 
 class Churn(RuleBasedStateMachine):

@@ -17,10 +17,11 @@ def world() -> World:
     """Broker 1 leads t-0, alone in the ISR, in leader epoch 0; 2 and 3 follow."""
     made = World(THREE)
     made.create("t", {0: (1, 2, 3)})
+    made.in_sync("t", 0, 1)
     return made
 
 
-def proposal(*isr: int | tuple[int, int], leader_epoch: int = 0, partition_epoch: int = 0) -> IsrProposal:
+def proposal(*isr: int | tuple[int, int], leader_epoch: int = 0, partition_epoch: int = 1) -> IsrProposal:
     members = tuple(member if isinstance(member, tuple) else (member, -1) for member in isr)
     return IsrProposal(leader_epoch, partition_epoch, members)
 
@@ -45,7 +46,7 @@ def test_what_is_stored_already_is_no_error_whatever_version_was_known(world: Wo
     [
         (1, proposal(1, 2, leader_epoch=1), ErrorCode.NOT_CONTROLLER),
         (1, proposal(1, 2, leader_epoch=-1), ErrorCode.FENCED_LEADER_EPOCH),
-        (1, proposal(1, 2, partition_epoch=1), ErrorCode.NOT_CONTROLLER),
+        (1, proposal(1, 2, partition_epoch=2), ErrorCode.NOT_CONTROLLER),
         (1, proposal(1, 2, partition_epoch=-1), ErrorCode.INVALID_UPDATE_VERSION),
         (2, proposal(1, 2), ErrorCode.INVALID_REQUEST),
         (1, proposal(2), ErrorCode.INVALID_REQUEST),

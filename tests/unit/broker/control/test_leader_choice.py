@@ -10,8 +10,8 @@ def state(leader, isr, epoch=5):
     return PartitionState(leader, epoch, isr, 1)
 
 
-def test_a_new_partition_starts_with_its_leader_alone_in_sync():
-    assert first_state((3, 1, 2), {1, 2}, 7) == PartitionState(1, 0, (1,), 7)
+def test_a_new_partition_starts_with_all_living_replicas_in_sync():
+    assert first_state((3, 1, 2), {1, 2}, 7) == PartitionState(1, 0, (1, 2), 7)
     assert first_state((3,), {1, 2}, 7) is None
 
 

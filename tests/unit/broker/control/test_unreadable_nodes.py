@@ -123,4 +123,4 @@ def test_a_removed_state_is_made_again_in_another_term() -> None:
     world = World(THREE)
     world.create("t", {0: (1, 2)})
     [write] = world.core.lost([T0, TopicPartition("unknown", 0)])
-    assert write == (T0, PartitionState(1, 1, (1,), 1), None)
+    assert write == (T0, PartitionState(1, 1, (1, 2), 1), None)

@@ -271,7 +271,7 @@ async def test_who_is_told_to_copy_more_does_so_at_once_in_the_same_session(make
     for index in range(3):
         two.follow(index=index)
         two.append(b"a", index=index)
-        await eventually(ends, lambda found, count=index + 1: found == [1] * count)
+        await eventually(ends, ([1] * (index + 1)).__eq__)
     two.follow(leader_epoch=2, index=0)
     two.append(b"b", index=0)
     await eventually(ends, lambda found: found == [2, 1, 1])
