@@ -61,7 +61,7 @@ class Finding:
         renewal, topics = self._renewal, self._parts.topics
         if await renewal.settle(found, self._at_target):
             found = await self.look()
-        if await topics.ensure(found.wanted.values()):
+        if await topics.ensure([*filter(renewal.may_make, found.wanted.values())]):
             found = await self.look()
             await self._note_settings()
             await renewal.settle(found, self._at_target)

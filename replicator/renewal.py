@@ -102,6 +102,14 @@ class Renewal:
             raise
         return True
 
+    def may_make(self, wanted: Wanted) -> bool:
+        """Whether a mirror is to be made, or grown, now: one that was there is never made again, and while it
+        is being deleted its place is not free yet."""
+        if not self._new_mirrors or wanted.target is not None:
+            return True
+        known = self.mirrors.get(wanted.source.name)
+        return known is not None and known.at_target == wanted.target_name and not known.target_id
+
     def hold_back(self, found: Found) -> Found:
         """What may be copied now: topics without their mirror have none for the moment."""
         if self._new_mirrors:
