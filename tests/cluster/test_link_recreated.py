@@ -8,9 +8,38 @@ from protocol.types import TopicPartition
 from replicator.acknowledgements import Acknowledgement, open_differences
 from replicator.link_report import link_report
 from replicator.progress import ProgressStore, read_ledgers
-from tests.cluster.links import content, copied_to, create, eventually, fresh, produce, running, some
+from tests.cluster.links import (
+    Pair,
+    content,
+    copied_to,
+    create,
+    eventually,
+    fresh,
+    produce,
+    running,
+    some,
+    two_brokers,
+)
+from tests.support.apache_kafka import apache_kafka
+from tests.support.slow import slow
 
-pytestmark = pytest.mark.cluster
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("isthmus", marks=pytest.mark.cluster),
+        pytest.param("apache", marks=[pytest.mark.interop, slow("a start of Apache Kafka as the source")]),
+    ],
+)
+def pair(request, tmp_path_factory):
+    """Two clusters of one broker; the source is ours, or Apache Kafka's."""
+    server = request.getfixturevalue("zookeeper_server")
+    with two_brokers(server, tmp_path_factory.mktemp("pair")) as ours:
+        if request.param == "isthmus":
+            yield ours
+            return
+        with apache_kafka("recreated-east") as east:
+            yield Pair("apache", east, ours.west)
 
 
 async def _made_again(client, topic, partitions=1):
