@@ -103,6 +103,7 @@ class ControlPlane:
             wait_ms=config.zookeeper_wait_ms,
             preferred=config.zookeeper_preferred,
         )
+        zookeeper.any_session = True  # until this broker is registered
         try:
             await identity.prepare_tree(zookeeper)
             cluster_id = await identity.cluster_id(zookeeper)
@@ -181,6 +182,7 @@ class ControlPlane:
         self._registration.on_epoch(functools.partial(setattr, self.metadata, "broker_epoch"))
         self._registration.on_lost(self._lost)
         await self._registration.register()
+        self.zookeeper.any_session = False  # from here on each part knows what to do without it
         self.controller.start()
         self.log_dir_events.start()
         await self._taken_in(wait_s)

@@ -41,6 +41,10 @@ from broker.control.zookeeper_types import (
 
 _log = logging.getLogger("isthmus.broker")
 _RETRY_PAUSE_S = 0.1
+_TELL_AFTER_S = 2.0
+_WAITING = (
+    "no ZooKeeper has answered at %s for %g s: trying on, for %d ms in all (zookeeper.connection.timeout.ms)"
+)
 _IN_ONE_REQUEST = 200
 """Nodes read with one request: some hundred bytes each, and `jute.maxbuffer` is a megabyte."""
 
@@ -59,6 +63,9 @@ class ZooKeeper:
         self._closing = False
         self._reads_many = True
         self._connected = asyncio.Event()
+        self.any_session = False
+        """Nothing of ours depends on the session (a broker starts and is not registered yet): a command that
+        finds it gone is repeated in the next one, instead of ending with SessionExpired."""
         client.add_listener(self._state_changed)
 
     @classmethod
@@ -72,12 +79,17 @@ class ZooKeeper:
         hosts, slash, chroot = address.partition("/")
         client = open_client(hosts, session_timeout_ms, preferred=preferred)
         zookeeper = cls(client, asyncio.get_running_loop(), address)
+        waiting = zookeeper._loop.call_later(
+            _TELL_AFTER_S, _log.warning, _WAITING, hosts, _TELL_AFTER_S, wait_ms
+        )
         try:
             await asyncio.to_thread(client.start, wait_ms / 1000)
         except KazooTimeoutError:
             raise ZooKeeperUnavailable(
                 f"no ZooKeeper reachable at {hosts} within {wait_ms} ms (zookeeper.connection.timeout.ms)"
             ) from None
+        finally:
+            waiting.cancel()
         if slash and chroot:
             await zookeeper.make_path("/" + chroot)
             client.chroot = "/" + chroot.rstrip("/")
@@ -364,4 +376,8 @@ class ZooKeeper:
         try:
             return await future
         except tuple(ERRORS) as error:
-            raise translated(path, error) from None
+            failure = translated(path, error)
+            if isinstance(failure, SessionExpired) and self.any_session and not self._closing:
+                _log.warning("%s: the ZooKeeper session has ended, once more with the next one", path)
+                raise kazoo_errors.ConnectionLoss from None  # as whoever repeats knows it
+            raise failure from None
