@@ -79,14 +79,15 @@ async def found_now(source: ClusterClient, target: ClusterClient, settings: Link
     here, there = await source.metadata(None), await target.metadata(None)
     wanted, naming = topics_of(settings), naming_of(settings)
     await Upstream(source).look(here.topics, wanted)
-    return discover(here.topics, there.topics, wanted, naming, await _mirrors(target, settings, naming))
+    return discover(here.topics, there.topics, wanted, naming, await mirrors_now(target, settings))
 
 
-async def _mirrors(target: ClusterClient, settings: LinkSettings, naming: Naming) -> dict[str, str]:
+async def mirrors_now(target: ClusterClient, settings: LinkSettings) -> dict[str, str]:
+    """Mirrors that are not called as the naming says, by source topic (`on_recreated: new_mirror`)."""
     if settings.on_recreated != "new_mirror":
         return {}
     progress = await ProgressStore(target, settings.progress_topic).refresh()
-    return current_names(progress.mirrors, naming)
+    return current_names(progress.mirrors, naming_of(settings))
 
 
 def _settings(

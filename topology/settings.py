@@ -139,9 +139,16 @@ def restore_settings(
 
 
 def link_audit_settings(
-    topology: Topology, runtime: Runtime, link: str, topics: list[str], *, by_content: bool
+    topology: Topology,
+    runtime: Runtime,
+    link: str,
+    topics: list[str],
+    *,
+    by_content: bool,
+    mirrors: Mapping[str, str] | None = None,
 ) -> AuditSettings:
-    """The link's source against its target, for topics as the source calls them."""
+    """The link's source against its target, for topics as the source calls them. `mirrors`: those that are
+    not called as the link's naming says."""
     settings = link_settings(topology, runtime, link)
     naming = settings.names()
     alignment: Alignment = ByContent()
@@ -155,7 +162,10 @@ def link_audit_settings(
     return AuditSettings(
         source=_side(settings.source),
         target=_side(settings.target),
-        topics=tuple(TopicPair(source=topic, target=naming.at_target(topic)) for topic in topics),
+        topics=tuple(
+            TopicPair(source=topic, target=(mirrors or {}).get(topic) or naming.at_target(topic))
+            for topic in topics
+        ),
         alignment=alignment,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_t
 if TYPE_CHECKING:
     from audit.result import AuditResult
     from audit.settings import AuditSettings
+    from replicator.settings import LinkSettings
     from topology.models import Topology
 
 
@@ -67,12 +69,28 @@ def audit(
 
 
 def _link_audit(topology: Topology, link: str, topics: list[str], by_content: bool) -> AuditSettings:
-    from topology.settings import link_audit_settings
+    from topology.settings import link_audit_settings, link_settings
 
     if link not in topology.links:
         known = ", ".join(topology.links) or "none"
         fail(f"there is no link '{link}' in {topology.name}: {known}", USAGE)
-    return link_audit_settings(topology, open_runtime(topology), link, topics, by_content=by_content)
+    runtime = open_runtime(topology)
+    mirrors = asyncio.run(_mirrors(link_settings(topology, runtime, link)))
+    return link_audit_settings(topology, runtime, link, topics, by_content=by_content, mirrors=mirrors)
+
+
+async def _mirrors(settings: LinkSettings) -> dict[str, str]:
+    """Mirrors of topics that were created again, which have other names than the first."""
+    from protocol.errors import ProtocolError
+    from replicator.drift import mirrors_now
+
+    if settings.on_recreated != "new_mirror":
+        return {}
+    try:
+        async with settings.target.client("isthmus-cli") as target:
+            return await mirrors_now(target, settings)
+    except ProtocolError as error:
+        fail(f"{settings.target.alias}: {error}")
 
 
 def _backup_audit(

@@ -6,6 +6,7 @@ from protocol.client import Committed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Acknowledgement, open_differences
+from replicator.drift import mirrors_now
 from replicator.link_report import link_report
 from replicator.progress import ProgressStore, read_ledgers
 from tests.cluster.links import (
@@ -108,6 +109,7 @@ async def test_a_source_topic_made_again_gets_a_new_mirror_at_once_and_after_a_r
     report = await link_report(link)
     (row,) = [row for row in report.rows if (row["topic"], row["partition"]) == (topic, 0)]
     assert (row["at_target"], [gap[:2] for gap in row["gaps"]]) == (third, [(7, 7)])
+    assert await mirrors_now(west, link) == {topic: third}
     mirror = report.mirrors[topic]
     assert (mirror["current"], [one["at_target"] for one in mirror["former"]]) == (third, [first, second])
 
@@ -135,6 +137,7 @@ async def test_a_mirror_that_was_made_again_or_deleted_gets_a_new_one_with_every
     assert second not in (await west.metadata(None)).topics
 
 
+@slow("four seconds; the rule is in test_beginning")
 async def test_with_stop_nothing_of_a_topic_made_again_is_copied_before_somebody_acknowledges(pair, clients):
     east, west = clients
     topic = fresh("stopped")

@@ -1,6 +1,6 @@
 """Where copying begins: stored progress against what is there now."""
 
-from replicator.opening import Ranges, begin
+from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Ranges, begin
 from replicator.progress import Entry
 from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap, Run
@@ -15,8 +15,8 @@ def stored():
     return Entry(made, ProducerState(3, 0, 100), 2)
 
 
-def go(entry, ranges, source=SOURCE, target=TARGET, *, start_at=-1, seen_end=-1):
-    return begin(entry, source, target, Ranges(*ranges), start_at=start_at, seen_end=seen_end)
+def go(entry, ranges, source=SOURCE, target=TARGET, *, start_at=-1, seen_end=-1, told=False):
+    return begin(entry, source, target, Ranges(*ranges), start_at=start_at, seen_end=seen_end, told=told)
 
 
 def position(beginning):
@@ -110,3 +110,19 @@ def test_a_gap_behind_what_is_copied_again_is_not_one_any_more():
     entry.ledger.add_gap(Gap(100, 130, "retention passed", 1))
     again = go(entry, (0, 200, 120)).entry.ledger
     assert (again.gaps, again.next_source_offset) == ([], 70)  # still gone: the source says so once more
+
+
+def test_a_topic_made_again_is_always_a_gap_where_somebody_has_to_acknowledge_it():
+    """`on_recreated: stop`; what is missing nothing has no length."""
+    source = go(stored(), (0, 5, 150), source=OTHERS[0], seen_end=100, told=True)
+    assert [(gap.start, gap.end) for gap in source.gaps] == [(100, 100)]
+    assert source.entry.ledger.former_gaps == source.gaps
+    assert source.gaps[0].reason.startswith(SOURCE_RECREATED)
+    assert source.gaps[0].reason.endswith("all of it was copied")
+    target = go(stored(), (0, 200, 0), target=TARGET._replace(topic_id="t2"), told=True)
+    assert [(gap.start, gap.end) for gap in target.gaps] == [(0, 0)]
+    assert target.entry.ledger.gaps == target.gaps
+    assert target.gaps[0].reason.startswith(TARGET_RECREATED)
+    assert position(target) == (0, 0)
+    renamed = go(stored(), (0, 200, 0), target=TARGET._replace(topic_id="t2", topic="late2"), told=True)
+    assert renamed.gaps == []
