@@ -75,14 +75,25 @@ def _progress_after_acknowledgement() -> None:
     _replace(Book, "take_dirty", ahead)
 
 
+_CONTENT = ("payload", "attributes", "last_offset_delta", "base_timestamp", "max_timestamp")
+
+
 def _lane_order() -> None:
-    """Of two batches that wait, the younger goes first."""
+    """Of two batches that wait the younger goes first, and is taken for the older one where both have as many
+    records: the ledger of the link sees nothing. (It refuses one that knows of the exchange, and the link
+    ends.)
+    """
     take = ProduceLane.take
 
     def younger(self: ProduceLane, now: float) -> Pending | None:
         queue = self._queue
-        if len(queue) > 1 and queue[0].segments is None and queue[1].segments is None:
-            queue[0], queue[1] = queue[1], queue[0]
+        if len(queue) > 1 and not self._failed:
+            one, other = queue[0], queue[1]
+            if one.segments is other.segments is None and one.out.record_count == other.out.record_count:
+                for name in _CONTENT:
+                    mine, its = getattr(one.out, name), getattr(other.out, name)
+                    setattr(one.out, name, its)
+                    setattr(other.out, name, mine)
         return take(self, now)
 
     _replace(ProduceLane, "take", younger)

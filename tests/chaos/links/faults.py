@@ -35,8 +35,9 @@ def side_of(step: Step) -> str:
     return source if step.at_source else target
 
 
-def broker_of(step: Step) -> str:
-    return f"{side_of(step)}{step.broker}"
+def broker_of(world: LinkWorld, step: Step) -> str:
+    names = world.brokers_of(side_of(step))
+    return names[(step.broker - 1) % len(names)]
 
 
 def worker_of(world: LinkWorld, step: Step) -> str:
@@ -108,7 +109,7 @@ def stop_worker(world: LinkWorld, step: Step) -> Iterator[None]:
 
 @contextmanager
 def kill_broker(world: LinkWorld, step: Step) -> Iterator[None]:
-    name = broker_of(step)
+    name = broker_of(world, step)
     with world.claim([name]), _away(world, name):
         world.say(f"kill {name}")
         yield
@@ -116,7 +117,7 @@ def kill_broker(world: LinkWorld, step: Step) -> Iterator[None]:
 
 @contextmanager
 def pause_broker(world: LinkWorld, step: Step) -> Iterator[None]:
-    name = broker_of(step)
+    name = broker_of(world, step)
     with world.claim([name]):
         world.say(f"pause {name} for {step.seconds:g} s")
         with _still(world, name):
@@ -125,7 +126,7 @@ def pause_broker(world: LinkWorld, step: Step) -> Iterator[None]:
 
 @contextmanager
 def restart_broker(world: LinkWorld, step: Step) -> Iterator[None]:
-    name = broker_of(step)
+    name = broker_of(world, step)
     with world.claim([name]):
         world.say(f"restart {name}")
         world.stop(name)
@@ -197,6 +198,8 @@ def cut_brokers(world: LinkWorld, step: Step) -> Iterator[None]:
     """Between the brokers of one side: leadership and replicas change under the link. Nobody asks for an
     unclean election meanwhile, which would not hear of the other replica."""
     side = side_of(step)
+    if len(world.brokers_of(side)) < BROKERS:
+        raise LeftOut(f"{side} is one broker")
     with world.claim(world.brokers_of(side)):
         world.say(f"cut between the brokers of {side} for {step.seconds:g} s")
         with world.network.disturbed(both(f"{side}1", f"{side}2"), _HELD):
@@ -205,8 +208,8 @@ def cut_brokers(world: LinkWorld, step: Step) -> Iterator[None]:
 
 @contextmanager
 def cut_clients(world: LinkWorld, step: Step) -> Iterator[None]:
-    wires = both("client", broker_of(step))
-    world.say(f"cut between clients and {broker_of(step)} for {step.seconds:g} s")
+    wires = both("client", broker_of(world, step))
+    world.say(f"cut between clients and {broker_of(world, step)} for {step.seconds:g} s")
     with world.network.disturbed(wires, _HELD):
         yield
 

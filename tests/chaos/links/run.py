@@ -82,16 +82,18 @@ def run(
     workers: int = 1,
     program: Sequence[str] = ("isthmus",),
     link_settings: Mapping[str, object] | None = None,
+    apache: str | None = None,
     audit: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """`program` runs the links (`broken` has some with a rule switched off)."""
+    """`program` runs the links (`broken`: with a rule switched off); the side `apache` is Apache Kafka."""
     began = time.monotonic()
     world = LinkWorld(
         directory,
         program=program,
         workers=workers,
         link_settings=link_settings,
+        apache=apache,
         say=lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}"),
     )
     with contextlib.closing(world):

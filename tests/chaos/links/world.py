@@ -22,6 +22,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.chaos.claims import Claims
+from tests.chaos.links.apache import ApacheBroker
 from tests.chaos.links.schedule import BROKERS
 from tests.chaos.network import Network, free_port
 from tests.chaos.world import RelayedBroker
@@ -51,6 +52,14 @@ def ends(link: str) -> tuple[str, str]:
     """Source and target."""
     source, _, target = link.partition("->")
     return source, target
+
+
+class OurBroker(RelayedBroker):
+    """One of ours."""
+
+    @property
+    def ready(self) -> bool:
+        return self.running and f"broker {self.broker_id} ready" in self.output
 
 
 class Worker:
@@ -112,20 +121,26 @@ class LinkWorld:
         program: Sequence[str] = ("isthmus",),
         workers: int = 1,
         link_settings: Mapping[str, object] | None = None,
+        apache: str | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`program` runs the links: a module and what comes before `replicate` on its command line."""
+        """`program` runs the links: a module and what comes before `replicate` on its command line. The side
+        `apache` is one broker of Apache Kafka.
+        """
         self.say = say
         self.directory = directory
         self.file = directory / "topology.yaml"
         self.ended: Counter[str] = Counter()
         self.network = Network()
         self.zookeeper = start_zookeeper(directory / "zookeeper")
-        self.brokers = {
-            f"{side}{number}": self._broker(side, number, chroot)
-            for side, chroot in ((side, fresh_chroot(self.zookeeper)) for side in SIDES)
-            for number in range(1, BROKERS + 1)
-        }
+        self.brokers: dict[str, OurBroker | ApacheBroker] = {}
+        for side in SIDES:
+            if side == apache:
+                self.brokers[f"{side}1"] = self._apache(f"{side}1")
+                continue
+            chroot = fresh_chroot(self.zookeeper)
+            for number in range(1, BROKERS + 1):
+                self.brokers[f"{side}{number}"] = self._broker(side, number, chroot)
         self.workers = {
             worker.name: worker
             for link in LINKS
@@ -146,9 +161,14 @@ class LinkWorld:
         self._closing = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
 
-    def _broker(self, side: str, number: int, chroot: str) -> RelayedBroker:
+    def _apache(self, name: str) -> ApacheBroker:
+        broker = ApacheBroker(self.directory / name, self.network.listen(name))
+        self.network.point(name, broker.port)
+        return broker
+
+    def _broker(self, side: str, number: int, chroot: str) -> OurBroker:
         name = f"{side}{number}"
-        broker = RelayedBroker(
+        broker = OurBroker(
             self.directory / name,
             chroot,
             number,
@@ -187,7 +207,7 @@ class LinkWorld:
 
     def create_topics(self, side: str, topics: Mapping[str, int]) -> None:
         made = self._admin(side).create_topics(
-            [NewTopic(name, count, BROKERS) for name, count in topics.items()]
+            [NewTopic(name, count, len(self.brokers_of(side))) for name, count in topics.items()]
         )
         for name, future in made.items():
             future.result(60)
@@ -230,7 +250,7 @@ class LinkWorld:
 
     def launch(self, name: str) -> None:
         """Without waiting; from now on it should run."""
-        found: RelayedBroker | Worker = self.brokers.get(name) or self.workers[name]
+        found = self.brokers.get(name) or self.workers[name]
         self._launcher.submit(found.launch).result()
         self.network.name(self.pid(name), name)
         self._wanted[name] = time.monotonic()
@@ -287,11 +307,7 @@ class LinkWorld:
     def heal(self, side: str = "") -> None:
         """Every broker (of one side) comes up, faults being over there. Raises AssertionError."""
         wait_until(
-            lambda: all(
-                broker.running and f"broker {broker.broker_id} ready" in broker.output
-                for name, broker in self.brokers.items()
-                if name.startswith(side)
-            ),
+            lambda: all(broker.ready for name, broker in self.brokers.items() if name.startswith(side)),
             "every broker is ready",
             bound_s=300,
         )
