@@ -23,6 +23,8 @@ from confluent_kafka.admin import (
 from protocol.client import ClusterClient
 from replicator.acl_report import acl_report
 from replicator.preflight import Level, check_link
+from replicator.progress import ProgressStore
+from replicator.writers import grant_writers, revoke_writers
 from tests.cluster.links import Pair, copied_to, create, eventually, fresh, produce, running, some
 from tests.support.apache_kafka import apache_kafka, kafka_script
 
@@ -290,6 +292,90 @@ async def test_a_right_that_is_lost_on_the_way_stops_its_topic_alone_and_is_said
                 await copied_to(target, link, fine, 9)
                 await Acls(plain).remove(rows[0])
                 await copied_to(target, link, lost, 6)
+
+
+@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a third Apache Kafka: set ISTHMUS_SLOW=1")
+async def test_the_check_names_rights_on_groups_of_workers_and_transactional_ids(pair):
+    """Denied, named, granted; and what the check has asked leaves nothing behind."""
+    tag = fresh("own")
+    own = ("allow.everyone.if.no.acl.found=true", "super.users=User:nobody", _AUTHORIZER[0])
+    with apache_kafka("acl-own", *own) as plain:
+        link = Pair("apache", pair.east, plain).link(f"{tag}.*", exactly_once=True)
+        transactional = ("TRANSACTIONAL_ID", "PREFIXED", link.transactional_id, "ANONYMOUS")
+        denied = {
+            "READ on the group": ("GROUP", "LITERAL", link.workers_group, "ANONYMOUS", "READ", "DENY"),
+            "WRITE is missing": (*transactional, "WRITE", "DENY"),
+            "DESCRIBE is missing": (*transactional, "DESCRIBE", "DENY"),
+            "no idempotent producer": ("TOPIC", "LITERAL", "*", "ANONYMOUS", "WRITE", "DENY"),
+        }
+        others = {
+            (kind, pattern, name, who, "ALL", "ALLOW") for kind, pattern, name, who, _, _ in denied.values()
+        }
+        async with ClusterClient(pair.east) as source, ClusterClient(plain) as target:
+            await create(source, tag)
+            await Acls(plain).add(*others)
+
+            async def says(words=None):
+                found = [one.what for one in await check_link(source, target, link)]
+                told = {each for each in denied if any(each in what for what in found)}
+                return told == ({words} if words else set())
+
+            await eventually(says, "nothing is missing", 60)
+            for words, row in denied.items():
+                await Acls(plain).add(row)
+                await eventually(lambda words=words: says(words), f"the check says: {words}", 60)
+                await Acls(plain).remove(row)
+            await eventually(says, "nothing is missing any more", 60)
+            assert not [one for one in await target.list_groups() if one.group_id == link.workers_group]
+
+
+async def test_writers_get_their_rights_after_a_fail_over_and_lose_them_again(pair):
+    """The source is not asked: what the link withheld is noted at the target."""
+    tag = fresh("writers")
+    link = pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3)
+    there = f"{link.source.alias}.{tag}"
+    await Acls(pair.east).add(
+        ("TOPIC", "LITERAL", tag, "ann", "READ", "ALLOW"),
+        ("TOPIC", "LITERAL", tag, "bob", "WRITE", "ALLOW"),
+        ("TOPIC", "LITERAL", tag, "dan", "ALL", "ALLOW"),
+        ("TOPIC", "PREFIXED", tag, "fay", "WRITE", "ALLOW"),
+    )
+    west = Acls(pair.west)
+    synced = {
+        ("TOPIC", "LITERAL", there, "ann", "READ", "ALLOW"),
+        ("TOPIC", "LITERAL", there, "dan", "READ", "ALLOW"),
+    }
+    others = ("TOPIC", "PREFIXED", there, "fay", "WRITE", "ALLOW")
+    granted = {
+        ("TOPIC", "LITERAL", there, "bob", "WRITE", "ALLOW"),
+        ("TOPIC", "LITERAL", there, "dan", "ALL", "ALLOW"),
+    }
+    await west.add(others)
+    async with ClusterClient(pair.east) as client:
+        await create(client, tag)
+
+    async def has(rows):
+        return await west.about(there) == rows
+
+    async with running(link):
+        await eventually(lambda: has(synced | {others}), "readers may read", 60)
+    async with ClusterClient(pair.west) as target:
+        store = ProgressStore(target, link.progress_topic)
+        would = await grant_writers(target, store, dry_run=True)
+        assert (len(would.done), len(would.left)) == (2, 1)
+        assert await has(synced | {others})
+        assert len((await grant_writers(target, store, dry_run=False)).done) == 2
+        await eventually(lambda: has(synced | granted | {others}), "writers may write", 60)
+        async with running(link) as run:  # the link leaves them alone
+
+            async def looked():
+                return run.status.to_json().get("acls", {}).get("reason", "") is None
+
+            await eventually(looked, "ACLs were compared", 60)
+        assert await has(synced | granted | {others})
+        assert len((await revoke_writers(target, store, dry_run=False)).done) == 2
+        await eventually(lambda: has(synced | {others}), "they may not any more", 60)
+        assert (await revoke_writers(target, store, dry_run=False)).done == []
 
 
 def _errors(findings):
