@@ -28,6 +28,7 @@ async def ask_transactions(target: ClusterClient, facts: Facts) -> None:
     if not facts.settings.exactly_once:
         return
     name = f"{facts.settings.transactional_id}.check"
+    target.forget_coordinator(name, CoordinatorKind.TRANSACTION)
     end = EndTxnRequest(transactional_id=name, producer_id=0, producer_epoch=0, committed=False)
     try:
         answer = await target.send_coordinator(
