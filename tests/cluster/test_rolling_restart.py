@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -32,6 +33,7 @@ from protocol.types import TopicPartition
 from tests.support.apache_kafka import kafka_libraries, kafka_script
 from tests.support.broker import Cluster
 from tests.support.steady_load import Consuming, Producing
+from tests.support.transactions import LEVELS, read_until
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -47,6 +49,8 @@ GAP_S = 3.0
 SETTINGS = {
     "zookeeper.session.timeout.ms": "60000",  # nothing here may wait for a session to end
     "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
     "min.insync.replicas": "2",
 }
 RETRIABLE = {
@@ -69,7 +73,7 @@ def three(cluster: Make) -> Cluster:
 def in_sync(cluster: Cluster, topic: str) -> bool:
     known = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(topic, timeout=30)
     partitions = known.topics[topic].partitions.values()
-    return len(partitions) == PARTITIONS and all(len(each.isrs) == 3 for each in partitions)
+    return bool(partitions) and all(len(each.isrs) == 3 for each in partitions)
 
 
 class Trying:
@@ -116,9 +120,9 @@ async def the_controller(cluster: Cluster) -> int:
         await zookeeper.close()
 
 
-def created(cluster: Cluster, bootstrap: str, *topics: str) -> None:
+def created(cluster: Cluster, bootstrap: str, *topics: str, partitions: int = PARTITIONS) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 3) for topic in topics]).values():
+    for future in admin.create_topics([NewTopic(topic, partitions, 3) for topic in topics]).values():
         future.result(60)
     for topic in topics:
         wait_until(lambda topic=topic: in_sync(cluster, topic), "all in sync")
@@ -185,6 +189,48 @@ def test_nothing_is_stored_twice(three: Cluster) -> None:
     assert not producing.errors
     assert not consuming.errors
     assert all(len(places) == 1 for places in consuming.places.values()), "stored twice"
+
+
+def test_exactly_once_without_a_failed_transaction(three: Cluster, tmp_path: Path) -> None:
+    """Read, process, write: coordinators of transactions and groups move, and the client notices nothing that
+    it does not repeat by itself. It ends with the first error it is shown, and no transaction is aborted.
+    """
+    bootstrap = ",".join(each.bootstrap for each in three.brokers.values())
+    created(three, bootstrap, "in", "out", partitions=1)
+    committed = tmp_path / "committed"
+    with ExitStack() as stack:
+        producing = stack.enter_context(Producing(bootstrap, "in", 1, every_s=0.1))
+        copier = stack.enter_context(copying(bootstrap, committed))
+        wait_until(lambda: lines(committed) > 10, "transactions are committed")
+        for number in three.brokers:
+            assert three.brokers[number].stop() == 0
+            at = lines(committed)
+            wait_until(lambda at=at: lines(committed) > at + 10, "transactions go on without it")
+            three.brokers[number].start()
+            for topic in ("in", "out", "__transaction_state", "__consumer_offsets"):
+                wait_until(lambda topic=topic: in_sync(three, topic), "all in sync again", bound_s=180)
+        producing.end()
+        wanted = list(producing.acknowledged)
+        wait_until(lambda: lines(committed) >= len(wanted), "everything is copied", bound_s=180)
+        assert copier.poll() is None
+    assert not producing.errors
+    for level in LEVELS:  # alike: no transaction was aborted
+        found = read_until(bootstrap, "out", level, lambda values: len(values) >= len(wanted))
+        assert found == [each.decode() for each in wanted]
+
+
+@contextmanager
+def copying(bootstrap: str, committed: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tests.support.copier", bootstrap, "1000000", "120"]
+    with committed.open("wb") as out, subprocess.Popen(command, stdout=out) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """A read-process-write client as a process of its own: one transaction for each record of `in`, into `out`.
 
-    python -m tests.support.copier BOOTSTRAP COUNT
+    python -m tests.support.copier BOOTSTRAP COUNT [SECONDS]
 
-Prints a line for each record that it has committed, and ends with 0 when it has done COUNT or finds no more.
+Prints a line for each record that it has committed, and ends with 0 when it has done COUNT or finds no more
+for so many seconds (5).
 A process, because librdkafka's producer may wait for ever in `send_offsets_to_transaction` when its broker
 dies at that moment, whatever time it was given; a client that hangs is killed, one more fault to get over.
 """
@@ -17,8 +18,8 @@ from tests.support.transactions import TIMEOUT_S, producer
 HANGS_AFTER_S = 45.0
 
 
-def copy(bootstrap: str, count: int) -> None:
-    """Reads, writes and commits positions until `count` are done or nothing comes for 5 s."""
+def copy(bootstrap: str, count: int, patience_s: float) -> None:
+    """Reads, writes and commits positions until `count` are done or nothing comes any more."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -33,7 +34,7 @@ def copy(bootstrap: str, count: int) -> None:
     committed = consumer.committed([TopicPartition("in", 0)], TIMEOUT_S)[0].offset
     consumer.assign([TopicPartition("in", 0, max(0, committed))])
     done = 0
-    while done < count and (message := consumer.poll(5)) is not None:
+    while done < count and (message := consumer.poll(patience_s)) is not None:
         if message.error() is not None:
             continue
         made.begin_transaction()
@@ -58,4 +59,4 @@ def copied(bootstrap: str, count: int) -> int | None:
 
 
 if __name__ == "__main__":
-    copy(sys.argv[1], int(sys.argv[2]))
+    copy(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else 5.0)

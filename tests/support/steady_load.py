@@ -45,8 +45,11 @@ class Load:
 class Producing(Load):
     """`sent` are numbers; `acknowledged` those of which the client was told that they are stored."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, **config: object) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, every_s: float = EVERY_S, **config: object
+    ) -> None:
         super().__init__()
+        self._every_s = every_s
         self.acknowledged: list[bytes] = []
         self._times: dict[int, list[float]] = defaultdict(list)
         self._topic, self._partitions = topic, partitions
@@ -67,6 +70,8 @@ class Producing(Load):
                 number += 1
             except BufferError:  # nothing is acknowledged
                 self._producer.poll(0.1)
+            if self._every_s > EVERY_S:
+                self._over.wait(self._every_s)
             self._producer.poll(EVERY_S)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
