@@ -38,6 +38,11 @@ class PartitionHealth:
     def healthy(self) -> bool:
         return self.min_isr_known and not (self.under_replicated or self.under_min_isr or self.offline)
 
+    @property
+    def nothing_acknowledged(self) -> bool:
+        """Each partition has no leader, or too few members in its ISR for acks=all."""
+        return 0 < self.partitions == len({*self.under_min_isr, *self.offline})
+
     def as_json(self) -> dict[str, Any]:
         """Counts, and the names beside them; null is what nobody knows."""
         lists = {
@@ -52,7 +57,9 @@ class PartitionHealth:
         return {"topics": self.topics, "partitions": {"total": self.partitions, **counts}, **names}
 
     def sentences(self, alias: str, file: str) -> Iterator[str]:
-        """What a person has to know, worst last; `file` is the topology's YAML."""
+        """What a person has to know; `file` is the topology's YAML. That nothing works comes first."""
+        if self.nothing_acknowledged:
+            yield "no partition acknowledges a write with acks=all"
         size = f"{_counted(self.partitions, 'partition')} of {_counted(self.topics, 'topic')}"
         found = [
             f"{len(names)} {what}"

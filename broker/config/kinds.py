@@ -113,6 +113,10 @@ def split_servers(connect: str) -> tuple[str, ...]:
     return tuple(host.strip() for host in hosts if host.strip())
 
 
+def named(value: object) -> str | None:
+    return None if str(value).strip() else "must be a name: leave the setting out where there is none"
+
+
 def directories(value: object) -> str | None:
     """One path or more: an empty one would be the working directory (KIP-1161)."""
     paths = [value] if isinstance(value, str) else value

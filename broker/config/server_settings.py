@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from broker.config.definition import setting
-from broker.config.kinds import Kind, at_least, directories, one_of, servers
+from broker.config.kinds import Kind, at_least, directories, named, one_of, servers
 
 _KAFKA_DIRECTORY = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
 _MAX_INT = 2**31 - 1
@@ -31,7 +31,7 @@ class IdentitySettings:
         "reserved.broker.max.id", Kind.INT, 1000, "Numbers up to this one are never given out.", at_least(0)
     )
     broker_rack: str | None = setting(
-        "broker.rack", Kind.STRING, None, "Place of this broker; replicas are spread over places."
+        "broker.rack", Kind.STRING, None, "Place of this broker; replicas are spread over places.", named
     )
     listeners: tuple[str, ...] = setting(
         "listeners", Kind.LIST, ("PLAINTEXT://:9092",), "Where to accept connections, as NAME://host:port."

@@ -50,6 +50,7 @@ def dump(
             "codec": Codec(header.codec).name.lower(),
             "leader_epoch": header.leader_epoch,
             "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
             "sequence": header.base_sequence,
             "max_timestamp": header.max_timestamp,
             "crc": "ok" if check_crc(data, position, header) else "WRONG",

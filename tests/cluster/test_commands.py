@@ -175,6 +175,7 @@ def test_log_dump_reads_a_segment_and_finds_damage(
     assert done.returncode == 0, done.stdout + done.stderr
     [batch] = json.loads(done.stdout)["batches"]
     assert batch["content"][0]["value"] == "seen"
+    assert {"producer_id", "producer_epoch", "sequence"} <= batch.keys()
     damaged = bytearray(segment.read_bytes())
     damaged[-1] ^= 1
     copy = tmp_path / "damaged.log"

@@ -71,6 +71,15 @@ def test_replicas_that_a_move_adds_are_no_lack() -> None:
     assert assess(metadata, {"t": 1}, {names(0)[0]: move}).under_replicated == names(1)
 
 
+def test_that_nothing_is_acknowledged_anywhere_is_said_first() -> None:
+    outage = assess(view((1, 5, (1,)), (-1, 5, (3,)), brokers={1: BROKERS[1]}), {"t": 2})
+    first, counts = outage.sentences("main", "f")
+    assert first == "no partition acknowledges a write with acks=all"
+    assert counts.startswith("2 partitions of 1 topic: 2 under-replicated")
+    for others in (view((1, 5, (1,)), (1, 5, (1, 2))), view()):
+        assert not assess(others, {"t": 2}).nothing_acknowledged
+
+
 def test_what_nobody_tells_is_not_called_well() -> None:
     found = assess(view((1, 5, (1, 2, 3))), None)
     assert not found.healthy

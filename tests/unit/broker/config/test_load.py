@@ -130,6 +130,14 @@ def test_listeners():
     assert config.inter_broker_listener == "INTERNAL"
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_a_rack_has_a_name(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"broker\.rack: must be a name: leave the setting out"):
+        load({"broker.rack": text})
+    assert load({}).broker_rack is None
+    assert load({"broker.rack": "a"}).broker_rack == "a"
+
+
 @pytest.mark.parametrize("name", ["log.dir", "log.dirs"])
 @pytest.mark.parametrize("text", ["", " "])
 def test_an_empty_log_directory_is_not_the_default_or_the_working_directory(name: str, text: str) -> None:
