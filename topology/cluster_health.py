@@ -1,21 +1,24 @@
 """How the clusters of a running topology stand, for `isthmus status`: every broker is asked by itself.
 
-Owns the requests (Metadata of every broker that runs, min ISR of topics, moves under way) and waiting a
-moment for elections. What the answers mean: `partition_health`. Clusters that run elsewhere are
-not looked at. Never changes anything.
+Owns the requests (Metadata of every broker that runs, min ISR of topics, moves under way, whether a
+ZooKeeper server serves) and waiting a moment for elections. What the answers mean: `partition_health`.
+Clusters that run elsewhere are not looked at. Never changes anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from broker.control.embedded_zookeeper import four_letter_word
 from protocol.client import NO_RETRIES, ClusterClient, Connection, Metadata
 from protocol.client.metadata import read_metadata
 from protocol.errors import ProtocolError
 from protocol.messages.metadata_request import MetadataRequest
 from protocol.types import TopicPartition
+from topology.ensembles import zookeeper_members
 from topology.models import Topology
 from topology.moves import Move, moves_under_way
 from topology.partition_health import MIN_ISR, PartitionHealth, assess, newest
@@ -44,20 +47,36 @@ async def cluster_health(
         }
         for alias, cluster in topology.clusters.items()
     }
-    found = await asyncio.gather(*(_health(ports) for ports in asked.values() if ports))
+    servers = {
+        alias: [runtime.ports[server.name] for server in zookeeper_members(alias, cluster)]
+        for alias, cluster in topology.clusters.items()
+    }
+    found = await asyncio.gather(*(_health(ports, servers[alias]) for alias, ports in asked.items() if ports))
     return dict(zip((alias for alias, ports in asked.items() if ports), found, strict=True))
 
 
-async def _health(ports: Mapping[int, int]) -> PartitionHealth | ClusterSilent:
-    """What waits for a person is told only if it still does after a moment: elections take one, too."""
+async def _health(ports: Mapping[int, int], servers: Sequence[int]) -> PartitionHealth | ClusterSilent:
+    """What waits for a person is told only if it still does after a moment: elections take one, too, those of
+    ZooKeeper as well. `servers` are the ports of those that are started here.
+    """
     try:
-        health = await _look(ports)
-        if health.waiting_for_election:
+        health, serves = await asyncio.gather(_look(ports), _serves(servers))
+        if health.waiting_for_election or serves is False:
             await asyncio.sleep(_SECOND_LOOK_S)
-            health = await _look(ports)
+            health, serves = await asyncio.gather(_look(ports), _serves(servers))
     except ClusterSilent as silent:
         return silent
-    return health
+    return replace(health, zookeeper_serves=serves)
+
+
+async def _serves(servers: Sequence[int]) -> bool | None:
+    """Whether any server has a quorum, or needs none; None if there is none to ask."""
+    if not servers:
+        return None
+    answers = await asyncio.gather(
+        *(asyncio.to_thread(four_letter_word, HOST, port, "srvr") for port in servers)
+    )
+    return any("\nMode: " in answer for answer in answers)
 
 
 async def _look(ports: Mapping[int, int]) -> PartitionHealth:

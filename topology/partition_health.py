@@ -33,10 +33,13 @@ class PartitionHealth:
     waiting_for_election: tuple[TopicPartition, ...]
     min_isr_known: bool = True
     """Without it nobody can say what is under or at min ISR."""
+    zookeeper_serves: bool | None = True
+    """Whether any of the cluster's ZooKeeper servers does; None where they are not ours to ask."""
 
     @property
     def healthy(self) -> bool:
-        return self.min_isr_known and not (self.under_replicated or self.under_min_isr or self.offline)
+        known = self.min_isr_known and self.zookeeper_serves is not False
+        return known and not (self.under_replicated or self.under_min_isr or self.offline)
 
     @property
     def nothing_acknowledged(self) -> bool:
@@ -54,10 +57,20 @@ class PartitionHealth:
         }
         counts = {name: None if found is None else len(found) for name, found in lists.items()}
         names = {name: None if found is None else list(map(str, found)) for name, found in lists.items()}
-        return {"topics": self.topics, "partitions": {"total": self.partitions, **counts}, **names}
+        return {
+            "topics": self.topics,
+            "zookeeper_serves": self.zookeeper_serves,
+            "partitions": {"total": self.partitions, **counts},
+            **names,
+        }
 
     def sentences(self, alias: str, file: str) -> Iterator[str]:
         """What a person has to know; `file` is the topology's YAML. That nothing works comes first."""
+        if self.zookeeper_serves is False:
+            yield (
+                "no ZooKeeper server serves (too few run, or reach each other): brokers acknowledge no write"
+                " once their sessions are over, and what follows is as old as that"
+            )
         if self.nothing_acknowledged:
             yield "no partition acknowledges a write with acks=all"
         size = f"{_counted(self.partitions, 'partition')} of {_counted(self.topics, 'topic')}"

@@ -77,3 +77,8 @@ def test_partitions_are_counted_and_those_that_wait_for_a_word_are_named(tmp_pat
         assert f"isthmus elect --cluster main -f {file}" in told
         running.command("elect", "--cluster", "main", "-f", file, "--unclean", "--yes")
         wait_counts("elected", under_replicated=2, under_min_isr=2)
+        told = running.command("status", file)
+        assert "main: no partition acknowledges a write with acks=all\nmain: 2 partitions" in told
+        assert row()["zookeeper_serves"] is True
+        running.control("kill", "main-zookeeper")
+        assert row()["problem"].startswith("no ZooKeeper server serves")

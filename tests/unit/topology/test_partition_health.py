@@ -1,5 +1,7 @@
 """Which partitions are said to lack replicas, a leader or a word, and whose answer counts."""
 
+from dataclasses import replace
+
 from protocol.client import Broker, Metadata, PartitionMetadata, TopicMetadata
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
@@ -78,6 +80,17 @@ def test_that_nothing_is_acknowledged_anywhere_is_said_first() -> None:
     assert counts.startswith("2 partitions of 1 topic: 2 under-replicated")
     for others in (view((1, 5, (1,)), (1, 5, (1, 2))), view()):
         assert not assess(others, {"t": 2}).nothing_acknowledged
+
+
+def test_a_cluster_whose_zookeeper_is_gone_is_not_called_well() -> None:
+    """Brokers know no more than what they were told last, and that looks well."""
+    found = replace(assess(view((1, 5, (1, 2, 3))), {"t": 2}), zookeeper_serves=False)
+    assert not found.healthy
+    assert found.as_json()["zookeeper_serves"] is False
+    first, counts = found.sentences("main", "f")
+    assert first.startswith("no ZooKeeper server serves")
+    assert counts == "1 partition of 1 topic: all in sync"
+    assert replace(found, zookeeper_serves=None).healthy
 
 
 def test_what_nobody_tells_is_not_called_well() -> None:
