@@ -6,11 +6,11 @@ What a call returned is one `Poll` for each partition in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from confluent_kafka import OFFSET_END, Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
-from tests.chaos.clients import COMMON, INPUT, OUTPUT, PARTITIONS, Client
+from tests.chaos.clients import CALL_S, COMMON, INPUT, OUTPUT, PARTITIONS, Client
 from tests.chaos.history import Place, Poll
 
 
@@ -56,15 +56,24 @@ class Reader:
         self._consumer = consumer_of(client.bootstrap, "chaos", committed_only=committed_only)
 
     def from_start(self) -> None:
-        self._assign((INPUT, OUTPUT), 0)
+        self._assign({Place(topic, each): 0 for topic in (INPUT, OUTPUT) for each in range(PARTITIONS)})
 
     def from_end(self) -> None:
-        self._assign((INPUT,), OFFSET_END)
+        """Asked for here, and not left to the client as OFFSET_END: an answer about the end that comes from
+        an earlier leader has librdkafka ask once more, and go there, though it is reading already
+        (`rd_kafka_toppar_handle_Offset`, "outdated offset response"). Raises KafkaException.
+        """
+        places = [Place(INPUT, each) for each in range(PARTITIONS)]
+        self._assign(
+            {
+                place: self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=CALL_S)[1]
+                for place in places
+            }
+        )
 
-    def _assign(self, topics: Iterable[str], offset: int) -> None:
-        places = [Place(topic, each) for topic in topics for each in range(PARTITIONS)]
-        self._consumer.assign([TopicPartition(*place, offset) for place in places])
-        self._fresh = set(places)
+    def _assign(self, offsets: Mapping[Place, int]) -> None:
+        self._consumer.assign([TopicPartition(*place, offset) for place, offset in offsets.items()])
+        self._fresh = set(offsets)
 
     def read(self, wait_s: float) -> None:
         messages = self._consumer.consume(200, wait_s)
