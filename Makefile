@@ -2,8 +2,8 @@
 BIN := .venv/bin
 PY := $(BIN)/python
 PYTEST_ARGS ?=
-# Tests wait more than they compute: two files at a time. WORKERS=0 runs them one by one in one process.
-WORKERS ?= 2
+# Tests wait more than they compute: three files at a time, on two processors too. WORKERS=0 runs them one by one in one process.
+WORKERS ?= 3
 
 .PHONY: help demo test lint fmt bench bench-broker bench-link interop setup clean fuzz soak chaos chaos-links
 
