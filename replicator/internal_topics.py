@@ -14,18 +14,15 @@ from protocol.client import EARLIEST, LATEST, ClusterClient, NewTopic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.building import build_batch
 from protocol.records.compression import Codec
-from protocol.records.header import BatchHeader, iter_headers
-from protocol.records.reading import read_records
+from protocol.records.header import iter_headers
 from protocol.records.record import Record
 from protocol.types import TopicPartition
+from replicator.open_transactions import OpenTransactions, Row
 from transfer.kafka.positions import last_batch
-
-Row = tuple[bytes, bytes | None]
 
 _COMPACT = {"cleanup.policy": "compact"}
 _ROWS_PER_BATCH = 500
 _BYTES_PER_BATCH = 512 << 10
-_COMMIT_MARKER = b"\0\1"
 _EMPTY_ANSWERS = 20
 """A broker that throttles answers without data; so often in a row it is something else."""
 
@@ -47,8 +44,7 @@ class InternalTopic:
         self._replication_factor = replication_factor
         self._configs = {**_COMPACT, **(configs or {})}
         self._position = -1
-        self._held: dict[int, list[Row]] = {}
-        """Rows of transactions whose end was not read yet, by producer id."""
+        self._transactions = OpenTransactions()
         self._ensured = False
 
     async def ensure(self) -> None:
@@ -91,16 +87,21 @@ class InternalTopic:
                 return []
             raise
         rows: list[Row] = []
-        held = {producer: list(some) for producer, some in self._held.items()}
+        transactions = self._transactions.copy()
         position = self._position
         while position < end:
             batches, after = await self._batches(position, end)
             for at, header in iter_headers(batches):
                 if header.next_offset > position:
-                    rows += _settled(batches, at, header, position, held)
+                    rows += transactions.settled(batches, at, header, position)
             position = after
-        self._position, self._held = position, held  # only now: after a failure all of it is read again
+        # Only now: after a failure all of it is read again.
+        self._position, self._transactions = position, transactions
         return rows
+
+    def open_transaction(self, key: bytes) -> tuple[int, int] | None:
+        """Producer id and first offset of a transaction with a row of that key and no marker as last read."""
+        return self._transactions.holding(key)
 
     async def _batches(self, position: int, end: int) -> tuple[memoryview, int]:
         """Whole batches from `position` on, and the offset behind them (an emptied batch has one too)."""
@@ -129,23 +130,3 @@ def batches_of(rows: Sequence[Row]) -> list[bytes]:
     if batch:
         made.append(build_batch(batch, codec=Codec.LZ4))
     return made
-
-
-def _settled(
-    buf: memoryview, at: int, header: BatchHeader, first: int, held: dict[int, list[Row]]
-) -> list[Row]:
-    """What counts once this batch is read: its own rows, or with a marker those of the transaction that it
-    ends."""
-    if header.is_control:
-        rows = held.pop(header.producer_id, [])
-        keys = [record.key or b"" for record in read_records(buf, at, header)]
-        return rows if keys and keys[0][2:4] == _COMMIT_MARKER else []
-    rows = [
-        (record.key, record.value)
-        for record in read_records(buf, at, header)
-        if record.offset >= first and record.key is not None
-    ]
-    if header.is_transactional:
-        held.setdefault(header.producer_id, []).extend(rows)
-        return []
-    return rows

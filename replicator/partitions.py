@@ -24,7 +24,7 @@ from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Opener
 from replicator.origin import Origin
 from replicator.progress import Entry, ProgressStore
 from replicator.refused import RefusedBatches
-from replicator.transactional_progress import TransactionalProgress
+from replicator.transactional_progress import Decisions, TransactionalProgress
 from transfer.engine import Engine
 from transfer.kafka.sink import KafkaSink
 from transfer.kafka.source import KafkaSource
@@ -71,6 +71,7 @@ class Partitions:
         self._engine = engine
         self._book = book
         self._store = store
+        self._decisions = Decisions(store)
         self._stop_at_gaps = stop_at_gaps
         self._stop_at_recreated = stop_at_recreated
         self._refused = refused
@@ -211,6 +212,7 @@ class Partitions:
             if self._held(account):
                 return
             await asyncio.sleep(max(account.not_before - time.monotonic(), 0))
+            await self._decided(account)
             async with self._slots:
                 await self._open(account)
         except ProtocolError as error:
@@ -221,6 +223,13 @@ class Partitions:
             account.reason = str(error)
             account.not_before = time.monotonic() + self._book.retry_refused_s
             _log.exception("%s cannot start", account.tp)
+
+    async def _decided(self, account: Account) -> None:
+        """Where the owner before us stopped may be committed and not be readable yet."""
+        if account.entry is None and await self._decisions.wait(account.tp):
+            entry = self._store.progress.entry(account.tp)
+            if entry is not None:
+                self.stored[account.tp] = entry
 
     async def _let_go(self, account: Account) -> None:
         if account.tp in self._engine:
@@ -316,7 +325,9 @@ class Partitions:
         if self._transactions is not None:
             await self._transactions.ready()
         if account.read_again:
-            account.entry = (await self._store.refresh()).entry(account.tp) or account.entry
+            await self._store.refresh()
+            await self._decisions.wait(account.tp)
+            account.entry = self._store.progress.entry(account.tp) or account.entry
             account.read_again = False
 
     async def _save(self, entry: Entry) -> None:

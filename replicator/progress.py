@@ -27,9 +27,10 @@ from replicator import acknowledgements, acl_store, group_rows, mirror_rows
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.acl_rules import Granted
 from replicator.group_rows import GroupNotes
-from replicator.internal_topics import InternalTopic, Row, batches_of
+from replicator.internal_topics import InternalTopic, batches_of
 from replicator.lease import Lease, LeaseView
 from replicator.mirror_rows import Mirror
+from replicator.open_transactions import Row
 from replicator.settings import progress_topic
 from transfer.ledger import LedgerError, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap
@@ -72,8 +73,7 @@ def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
     for index in range(min(entry.sealed, sealed), sealed):
         part = runs.part(index * RUNS_PER_SLICE, (index + 1) * RUNS_PER_SLICE)
         rows.append((_slice_key(entry.ledger, index), part.encode()))
-    topic, partition = entry.tp
-    rows.append((f"partition/{topic}/{partition}".encode(), _head(entry, sealed, epoch)))
+    rows.append((_head_key(entry.tp), _head(entry, sealed, epoch)))
     return rows, sealed
 
 
@@ -85,9 +85,12 @@ def tail_rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
         rows.append((_slice_key(ledger, sealed), ledger.runs.part(0, RUNS_PER_SLICE).encode()))
         ledger.runs = ledger.runs.part(RUNS_PER_SLICE)
         sealed += 1
-    topic, partition = entry.tp
-    rows.append((f"partition/{topic}/{partition}".encode(), _head_of(entry, ledger, sealed, epoch)))
+    rows.append((_head_key(entry.tp), _head_of(entry, ledger, sealed, epoch)))
     return rows, sealed
+
+
+def _head_key(tp: TopicPartition) -> bytes:
+    return f"partition/{tp.topic}/{tp.partition}".encode()
 
 
 def _head(entry: Entry, sealed: int, epoch: int = 0) -> bytes:
@@ -347,6 +350,11 @@ class ProgressStore:
         async with self._reading:
             self._progress.apply(await self._topic.read_new())
         return self._progress
+
+    def open_transaction(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """Producer id and first offset of a transaction with progress of the partition and no marker yet, as
+        last read: a coordinator answers once it has decided, and markers come later (KIP-98)."""
+        return self._topic.open_transaction(_head_key(tp))
 
     async def save(self, entries: Iterable[Entry]) -> None:
         """Stores entries; returns once acknowledged."""

@@ -13,13 +13,16 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from protocol.client import ClusterClient
+from protocol.client import ClientError, ClusterClient
 from protocol.types import TopicPartition
 from replicator.book import Book
 from replicator.progress import RUNS_PER_SLICE, Entry, ProgressStore, rows_of, tail_rows_of
 from transfer.ledger import Copied, book_into
 
 _log = logging.getLogger("isthmus.replicator")
+
+_LOOK_AGAIN_S = 0.1
+_DECIDED_S = 5.0
 
 
 @dataclass(slots=True)
@@ -142,6 +145,38 @@ class TransactionalProgress:
                 self._ahead.pop(tp, None)
         self._asked = set()
         self._over.set()
+
+
+class Decisions:
+    """Waits for what the last owner of a partition has committed. A coordinator says so once it has decided;
+    until it has written the marker, the row is in the log and does not count (KIP-98). Whoever began before
+    that would copy once more what is copied."""
+
+    def __init__(self, store: ProgressStore) -> None:
+        self._store = store
+        self._reading = asyncio.Lock()  # many partitions may wait; one of them looks
+
+    async def wait(self, tp: TopicPartition, limit_s: float = _DECIDED_S) -> bool:
+        """Reads on until no open transaction has progress of the partition; whether one had, as last read.
+        Raises ClientError when that takes longer, ProtocolError."""
+        if self._store.open_transaction(tp) is None:
+            return False
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._store.open_transaction(tp) is not None:
+                    async with self._reading:
+                        if self._store.open_transaction(tp) is not None:
+                            await asyncio.sleep(_LOOK_AGAIN_S)
+                            await self._store.refresh()
+        except TimeoutError as error:
+            producer, offset = self._store.open_transaction(tp) or (-1, -1)
+            raise ClientError(
+                f"progress of {tp} stands in a transaction of producer {producer} in {self._store.name}-0"
+                f" (from offset {offset} on) that was neither committed nor aborted for {limit_s:.0f} s: its"
+                " coordinator has still to write the marker; if it never does, kafka-transactions.sh finds"
+                " and aborts it"
+            ) from error
+        return True
 
 
 async def fence(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
-from protocol.client import EARLIEST, Fetched, ListedOffset
+from protocol.client import EARLIEST, ClientError, Fetched, ListedOffset
 from protocol.records import Record, build_batch, decode_batches
 from protocol.types import TopicPartition
 from replicator import progress as progress_rows
@@ -13,8 +13,9 @@ from replicator import transactional_progress
 from replicator.book import Book, State
 from replicator.internal_topics import InternalTopic, batches_of
 from replicator.metrics import LinkMetrics
-from replicator.progress import Entry, Progress
-from replicator.transactional_progress import TransactionalProgress, fence
+from replicator.partitions import Partitions
+from replicator.progress import Entry, Progress, ProgressStore, rows_of
+from replicator.transactional_progress import Decisions, TransactionalProgress, fence
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import Run
 
@@ -199,3 +200,66 @@ async def test_rows_of_a_transaction_count_when_it_is_committed_and_others_at_on
     assert await topic.read_new() == [(b"a", b"v")]
     log.batches.append(row(6, 2, COMMIT, control=True))
     assert await topic.read_new() == [(b"c", b"v")]
+
+
+def head_at(position, log_offset, producer):
+    """Progress of the partition at a position, in a transaction."""
+    entry = Entry(PartitionLedger(Lineage("c1", "s", *TP), Lineage("c2", "t", *TARGET)), once=True)
+    entry.ledger.add(copied(0, 0, position))
+    [(key, value)] = rows_of(entry, epoch=3)[0]
+    return row(log_offset, producer, key, value)
+
+
+async def test_of_transactions_that_overlap_the_newer_row_counts_whichever_marker_comes_first():
+    log = Log(row(0, 1, b"p", b"old"), row(1, 2, b"p", b"new"), row(2, 2, COMMIT, control=True))
+    log.batches += [
+        row(3, 1, COMMIT, control=True),
+        row(4, 1, b"p", b"newest"),
+        row(5, 1, COMMIT, control=True),
+    ]
+    assert await InternalTopic(log, "links").read_new() == [(b"p", b"new"), (b"p", b"newest")]
+
+
+async def test_of_an_aborted_newer_row_nothing_is_left():
+    log = Log(row(0, 1, b"p", b"old"), row(1, 2, b"p", b"new"), row(2, 2, ABORT, control=True))
+    log.batches.append(row(3, 1, COMMIT, control=True))
+    assert await InternalTopic(log, "links").read_new() == [(b"p", b"old")]
+
+
+async def test_a_partition_begins_behind_what_its_last_owner_committed_also_before_the_marker(book):
+    log = Log(head_at(100, 0, 1), row(1, 1, COMMIT, control=True), head_at(200, 2, 1))
+    store = ProgressStore(log, "links")
+    began = []
+    partitions = Partitions(None, None, None, None, {}, book, store, None)
+    partitions.stored = (await store.refresh()).entries()
+
+    async def open_it(account):
+        began.append(partitions.stored[account.tp].ledger.next_source_offset)
+
+    partitions._open = open_it
+    account = book.accounts[TP]
+    account.entry = None
+    bringing_up = asyncio.create_task(partitions._bring_up(account))
+    await asyncio.sleep(0.25)
+    log.batches.append(row(3, 1, COMMIT, control=True))
+    await bringing_up
+    assert began == [200]
+
+
+async def test_other_partitions_and_later_transactions_are_not_waited_for():
+    log = Log(head_at(100, 0, 1), row(1, 1, ABORT, control=True), row(2, 1, b"partition/other/0"))
+    store = ProgressStore(log, "links")
+    await store.refresh()
+    assert not await Decisions(store).wait(TP)
+
+
+async def test_a_transaction_that_nobody_decides_is_named_and_waited_for_again():
+    log = Log(head_at(100, 0, 7))
+    store = ProgressStore(log, "links")
+    await store.refresh()
+    decisions = Decisions(store)
+    with pytest.raises(ClientError, match=r"orders-0 .* producer 7 in links-0 \(from offset 0 on\)"):
+        await decisions.wait(TP, 0.2)
+    log.batches.append(row(1, 7, COMMIT, control=True))
+    assert await asyncio.gather(*(decisions.wait(TP) for _ in range(3))) == [True] * 3
+    assert store.progress.entry(TP).ledger.next_source_offset == 100
