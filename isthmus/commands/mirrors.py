@@ -125,7 +125,8 @@ def failover(
 ) -> None:
     """Make mirrors writable now, with what they have; says how much is lost.
 
-    For a source that is gone: it is asked if it answers, and not waited for. Open transactions are aborted.
+    For a source that is gone, or half gone: partitions that answer within seconds are counted, the others are
+    as the link knew them last (column counted). Open transactions are aborted.
     Ends with 3 when records are lost, or when nobody can tell.
 
     Example: isthmus mirrors failover 'east->west' --dry-run
@@ -268,7 +269,8 @@ async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool 
             )
         else:
             source = await _if_it_answers(settings.source, stack)
-        return await risks(source, target, settings, await find_mirrors(target, settings, topics))
+        mirrors = await find_mirrors(target, settings, topics)
+        return await risks(source, target, settings, mirrors, whole=live)
 
 
 async def _partings(settings: LinkSettings, back: LinkSettings, topics: tuple[str, ...]) -> list[Parting]:

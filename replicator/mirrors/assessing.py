@@ -2,15 +2,18 @@
 risk.
 
 Owns the numbers that `--dry-run` shows and that a failover reports. With the source at hand they are counted
-now; without it they are what the link knew last, and the time since then is at risk too. Changes nothing.
+now; without it they are what the link knew last, and the time since then is at risk too. Of a source that is
+half dead what it answers counts as heard now, and nothing else of it. Changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient
@@ -20,6 +23,7 @@ from protocol.types import TopicPartition
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.standing import LastSeen, last_seen
 from replicator.mirrors.topics import mirror_text
+from replicator.piecemeal import piecemeal
 from replicator.settings import LinkSettings
 
 ASK_S = 5.0
@@ -86,10 +90,50 @@ async def stands(
 
 
 async def source_ends(source: ClusterClient, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """What readers may read at the source now; partitions that are not there are left out."""
-    async with asyncio.timeout(ASK_S * 3):
-        first = await source.list_offsets(dict.fromkeys(tps, EARLIEST), retry=NO_RETRIES)
-        last = await source.list_offsets(dict.fromkeys(tps, LATEST), retry=NO_RETRIES)
+    """What readers may read at the source now, of all of them. Raises SwitchRefused, ProtocolError."""
+    try:
+        async with asyncio.timeout(ASK_S * 3):
+            return await _ends(source, tps)
+    except TimeoutError:
+        raise SwitchRefused(
+            f"the source has not said within {ASK_S * 3:g} s where its partitions end: are all of its brokers"
+            " up? isthmus mirrors failover does not need it"
+        ) from None
+
+
+async def ends_that_answer(
+    source: ClusterClient, mirrors: Mapping[str, MirrorSource], tps: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """As `source_ends`, of those partitions alone that answer soon. No broker waits for another, and a topic
+    that was created again is not the source."""
+    found: dict[TopicPartition, int] = {}
+
+    async def ask(part: list[TopicPartition]) -> None:
+        with contextlib.suppress(ProtocolError, TimeoutError):
+            async with asyncio.timeout(ASK_S):
+                found.update((await piecemeal(partial(_ends, source), part))[0])
+
+    try:
+        async with asyncio.timeout(ASK_S):
+            topics = (await source.metadata(list(mirrors), retry=NO_RETRIES)).topics
+    except (ProtocolError, TimeoutError):
+        return found
+    led: dict[int, list[TopicPartition]] = {}
+    for tp in tps:
+        topic = topics.get(tp.topic)
+        of = mirrors[tp.topic]
+        if topic is None or MirrorSource.of(of.link, source.cluster_id, topic.topic_id) != of:
+            continue
+        at = topic.partitions.get(tp.partition)
+        if at is not None and at.leader >= 0:
+            led.setdefault(at.leader, []).append(tp)
+    await asyncio.gather(*map(ask, led.values()))
+    return found
+
+
+async def _ends(source: ClusterClient, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+    first = await source.list_offsets(dict.fromkeys(tps, EARLIEST), retry=NO_RETRIES)
+    last = await source.list_offsets(dict.fromkeys(tps, LATEST), retry=NO_RETRIES)
     return {tp: max(last[tp].offset, first[tp].offset) for tp in tps}
 
 
@@ -98,13 +142,18 @@ async def risks(
     target: ClusterClient,
     settings: LinkSettings,
     mirrors: Mapping[str, MirrorSource],
+    *,
+    whole: bool = False,
 ) -> list[Risk]:
-    """`source` None: it cannot be asked."""
+    """`source` None: it cannot be asked; `whole`: all of its partitions have to answer. Raises ProtocolError,
+    but not for what the source does not answer unless `whole`."""
     standing = await stands(target, mirrors)
     known = await last_seen(target, settings.name, standing)
     live: Mapping[TopicPartition, int] = {}
-    if source is not None:
+    if source is not None and whole:
         live = await source_ends(source, list(standing))
+    elif source is not None:
+        live = await ends_that_answer(source, mirrors, standing)
     now_ms = time.time_ns() // 1_000_000
     return [_risk(tp, stand, live.get(tp), known.get(tp), now_ms) for tp, stand in sorted(standing.items())]
 

@@ -68,7 +68,8 @@ async def failover(
     mirrors: Mapping[str, MirrorSource],
     say: Say,
 ) -> Switched:
-    """Now, with what is here. Raises ProtocolError."""
+    """Now, with what is here; a source that does not answer, or only half, holds up nothing. Raises
+    ProtocolError."""
     lost = await risks(source, target, settings, mirrors)
     aborted = await open_for_writing(target, mirrors, say)
     return Switched(sorted(mirrors), lost, aborted)
@@ -104,7 +105,7 @@ async def promote(
         if not abort_open:
             await _transactions_end(source, target, settings, mirrors, say, timeout_s=timeout_s)
         groups = await _copy_groups(source, target, settings, mirrors)
-        lost = await risks(source, target, settings, mirrors)
+        lost = await risks(source, target, settings, mirrors, whole=True)
         if any(risk.records for risk in lost):
             raise SwitchRefused("the source was written to while groups were copied: stop its writers first")
     except BaseException:

@@ -130,7 +130,7 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     (known,) = await risks(east, west, link, mirrors)
     assert (known.records, known.counted) == (7, "now")
     with pytest.raises(SwitchRefused, match="transactions are open"):
-        await promote(east, west, link, mirrors, quiet, timeout_s=0.5)
+        await promote(east, west, link, mirrors, quiet, timeout_s=3)
     lost = await failover(None, west, link, mirrors, quiet)
     assert lost.aborted_transactions == 1
     tp = TopicPartition(topic, 0)
@@ -140,6 +140,25 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     values = await asyncio.to_thread(read, pair.west, topic, 18, start=0)
     assert values[0] == (1, "v-0")
     assert values[-1][1] == "after"
+
+
+async def test_failover_beside_a_source_that_answers_but_has_lost_the_topic(pair, clients):
+    """Half dead is dead: what the link knew of it last counts, and nothing is held up."""
+    east, west = clients
+    topic = fresh("half-dead")
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+    mirrors = await find_mirrors(west, link)
+    await east.delete_topics([topic])
+    (risk,) = await risks(east, west, link, mirrors)
+    assert (risk.source_end, risk.records) == (10, 0)
+    assert risk.counted.endswith("s ago")
+    assert (await failover(east, west, link, mirrors, quiet)).topics == [topic]
+    assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["after"]) == [None]
 
 
 @pytest.mark.interop
