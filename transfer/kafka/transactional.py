@@ -40,6 +40,7 @@ _HELD_UP_S = 2.0
 _INIT_RETRY = RetryPolicy(total_s=_STUCK_S, longest_wait_s=0.2)
 _INIT_SOON = RetryPolicy(total_s=1.0, longest_wait_s=0.2)
 """Where a broker is silent, its partitions keep a transaction from completing: another id is taken soon."""
+_NO_PERMIT = "this worker may not write any more"
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
@@ -88,7 +89,7 @@ class Counts:
 
 
 class _FencedError(Exception):
-    pass
+    """Another decides what becomes of the transaction."""
 
 
 class Transactions:
@@ -320,6 +321,8 @@ class Transactions:
             await self._fill(now, producer)
             if now.lanes:
                 await self._finish(now, producer)
+                if not self._may_write():  # a successor that could not fence us may have begun
+                    now.spoil(_NO_PERMIT)
                 if not now.spoiled:
                     await self._end(producer, commit=True)
                     outcome = None
@@ -504,6 +507,8 @@ class Transactions:
                 self.problem = f"transactions: {error}"
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
+            if commit and not self._may_write():  # what was sent may count or not, no more is asked for
+                raise _FencedError(f"whether it was committed is not known, and {_NO_PERMIT}")
 
     async def _wait(self, seconds: float | None) -> None:
         with contextlib.suppress(TimeoutError):

@@ -223,6 +223,40 @@ async def test_nothing_is_taken_without_permission():
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_what_stands_in_a_transaction_is_not_committed_without_permission(target):
+    asked_for, allowed = target.journal.batches, [True]
+    target.transactions._may_write = lambda: bool(allowed)
+
+    def paused(written):
+        allowed.clear()
+        return asked_for(written)
+
+    target.journal.batches = paused
+    assert await outcome(target.write(A)) is AbortedError
+    assert target.coordinator.ends() == ["abort"]
+    assert "may not write" in target.transactions.counts.aborted_why
+
+
+async def test_the_commit_is_not_asked_for_again_without_permission(target):
+    allowed = [True]
+    target.transactions._may_write = lambda: bool(allowed)
+    asked_for = target.coordinator.end_transaction
+
+    async def lost(name, producer, *, commit):
+        await asked_for(name, producer, commit=commit)
+        allowed.clear()
+        raise ClientError("connection lost")
+
+    target.coordinator.end_transaction = lost
+    assert await outcome(target.write(A)) is OutcomeUnknownError
+    assert target.coordinator.ends() == ["commit"]
+    target.coordinator.end_transaction = asked_for
+    allowed.append(True)
+    target.open(A)
+    assert (await within(target.write(A))).records == 3
+    assert [call for call in target.coordinator.calls if call[0] == "init"] == [("init", "link", None)] * 2
+
+
 async def test_a_topic_that_is_refused_stops_alone(target):
     target.coordinator.add_answers = [
         {A: ErrorCode.TOPIC_AUTHORIZATION_FAILED, "all": ErrorCode.OPERATION_NOT_ATTEMPTED}
