@@ -210,5 +210,7 @@ class Wanted(Protocol):
 
 
 def fingerprint(settings: LinkSettings) -> str:
-    """Of everything that workers of one link should agree on; secrets cannot be read from it."""
-    return hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:16]
+    """Of everything that workers of one link should agree on. Whoever may describe the group can read it:
+    with secrets in it, passwords could be tried against it. How a worker logs in is its own business."""
+    agreed = settings.model_dump_json(exclude={"source": {"properties"}, "target": {"properties"}})
+    return hashlib.sha256(agreed.encode()).hexdigest()[:16]
