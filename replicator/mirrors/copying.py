@@ -3,7 +3,8 @@
 Owns the flow: one loop per source broker fetches for all partitions that it leads and that have room, one
 loop per target broker appends the head of each of its partitions' queues in one request. Batches pass as they
 are: nothing is decoded, nothing is put together anew. Order within a partition follows from one append at a
-time. What goes wrong with one partition sends that one back to be aligned (I10).
+time. What is on the way is bounded by partition and in all (`room`), and partitions take turns. What goes
+wrong with one partition sends that one back to be aligned (I10).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count
 from typing import Final
 
 from protocol.client import ClientError, ClusterClient, Fetched
@@ -22,6 +24,7 @@ from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.mirrors.aligning import Aligner, NoteGap, is_same_topic
 from replicator.mirrors.partition import MirrorPartition, Piece, State
+from replicator.mirrors.room import Room, alone
 from replicator.settings import Flow
 from transfer.kafka.positions import last_batch
 from transfer.pace import Pace
@@ -75,6 +78,7 @@ class Copying:
         self._aligning: dict[TopicPartition, asyncio.Task[None]] = {}
         self._queued = asyncio.Event()
         self._room = asyncio.Event()
+        self._turns = count(1)
 
     def poke(self) -> None:
         self._moved.set()
@@ -147,7 +151,7 @@ class Copying:
 
     async def _leaders(self, client: ClusterClient) -> set[int]:
         nodes = set()
-        for tp, part in self.partitions.items():
+        for tp, part in list(self.partitions.items()):
             if part.state is State.COPYING:
                 with contextlib.suppress(ProtocolError):
                     nodes.add((await client.leader(tp)).node)
@@ -173,12 +177,15 @@ class Copying:
     async def _to_fetch(self, node: int) -> tuple[dict[TopicPartition, MirrorPartition], bool]:
         wanted: dict[TopicPartition, MirrorPartition] = {}
         left_out = False
-        for tp, part in list(self.partitions.items()):
+        room = await self._room_left()
+        for part in sorted(self.partitions.values(), key=lambda part: part.fetched):
+            tp = part.tp
             if part.state is not State.COPYING:
                 left_out = True
                 continue
             try:
                 leader = await self._source.leader(tp)
+                at_target = (await self._target.leader(tp)).node
             except ProtocolError as error:
                 part.realign(_now(), str(error))
                 continue
@@ -186,11 +193,19 @@ class Copying:
                 continue
             if leader.epoch != part.source_epoch:
                 part.realign(_now())  # another leader: does its log hold what the mirror has?
-            elif part.queued_bytes >= self._flow.partition_bytes_in_flight:
+            elif part.queued_bytes >= self._flow.partition_bytes_in_flight or room.is_full(at_target):
                 left_out = True
             else:
                 wanted[tp] = part
         return wanted, left_out
+
+    async def _room_left(self) -> Room:
+        room = Room(self._flow.max_bytes_in_flight)
+        for part in list(self.partitions.values()):
+            if part.state is State.COPYING:
+                with contextlib.suppress(ProtocolError):
+                    room.holds((await self._target.leader(part.tp)).node, part.queued_bytes)
+        return room
 
     async def _fetch(self, node: int, wanted: dict[TopicPartition, MirrorPartition], wait_ms: int) -> None:
         asked = {tp: part.position for tp, part in wanted.items()}
@@ -235,7 +250,9 @@ class Copying:
         part.heard(found.log_start_offset, found.high_watermark, _now_ms())
         stop, next_offset, _ = last_batch(found.records)
         if stop and next_offset > part.position:
-            part.put(Piece(part.position, found.records[:stop], next_offset, found.log_start_offset))
+            part.fetched = next(self._turns)
+            records = alone(found.records[:stop])
+            part.put(Piece(part.position, records, next_offset, found.log_start_offset))
         elif moves and not part.queue:
             part.put(Piece(part.position, None, part.position, found.log_start_offset))
         else:
@@ -263,7 +280,7 @@ class Copying:
     async def _to_append(self, node: int) -> list[tuple[MirrorPartition, Piece]]:
         batch: list[tuple[MirrorPartition, Piece]] = []
         size = 0
-        for part in list(self.partitions.values()):
+        for part in sorted(self.partitions.values(), key=lambda part: part.appended):
             if not part.queue or part.appending or part.state is not State.COPYING:
                 continue
             try:
@@ -274,6 +291,7 @@ class Copying:
             if leader.node != node or not part.queue:
                 continue
             piece = part.queue[0]
+            part.appended = next(self._turns)
             batch.append((part, piece))
             size += 0 if piece.records is None else len(piece.records)
             if size >= _APPEND_BYTES:

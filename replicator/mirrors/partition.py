@@ -53,6 +53,9 @@ class MirrorPartition:
     """Where the next fetch goes on: behind what is queued."""
     queue: deque[Piece] = field(default_factory=deque)
     queued_bytes: int = 0
+    fetched: int = 0
+    appended: int = 0
+    """Its last turns: who had none for longest goes first."""
     fetching: bool = False
     appending: bool = False
     level_ms: int = 0

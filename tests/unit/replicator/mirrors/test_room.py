@@ -1,0 +1,117 @@
+"""Memory of mirrors is bounded in all, partitions take turns, and a target broker that hangs holds up its own
+partitions only.
+"""
+
+import asyncio
+import contextlib
+from types import SimpleNamespace
+
+from protocol.client import Fetched, Leader
+from protocol.client.mirror_calls import MirrorAnswer
+from protocol.records import Record, build_batch
+from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+from replicator.mirrors.copying import Copying
+from replicator.mirrors.partition import MirrorPartition
+from replicator.mirrors.room import Room, alone
+from replicator.settings import Flow
+from tests.support.waiting import eventually
+
+MIB = 1 << 20
+FLOW = Flow(max_bytes_in_flight=8 * MIB, fetch_max_bytes=2 * MIB, fetch_partition_max_bytes=MIB // 4)
+
+
+class Source:
+    """One broker that always has more: as much as `max_bytes` takes, in the order asked for."""
+
+    def __init__(self):
+        self.fetches = 0
+
+    async def topic(self, name):
+        return SimpleNamespace(topic_id=ZERO_UUID)
+
+    async def leader(self, tp):
+        return Leader(1, 0)
+
+    async def fetch_from(self, node, asked, *, max_bytes, partition_max_bytes, **_):
+        self.fetches += 1
+        await asyncio.sleep(0)
+        size = partition_max_bytes - 200
+        chosen = list(asked.items())[: max_bytes // partition_max_bytes]
+        batches = [build_batch([Record(at, 0, None, b"v" * size)], base_offset=at) for _, at in chosen]
+        whole, found, at = memoryview(b"".join(batches)), {}, 0
+        for (tp, _), batch in zip(chosen, batches, strict=True):
+            found[tp] = Fetched(tp, whole[at : at + len(batch)], 1 << 40, 1 << 40, 0)
+            at += len(batch)
+        return found
+
+
+class Target:
+    """Two brokers, some of which hang."""
+
+    def __init__(self, *hanging):
+        self.hanging = hanging
+
+    async def leader(self, tp):
+        return Leader(1 + tp.partition % 2, 0)
+
+    async def mirror_append(self, node, sources, pieces):
+        await asyncio.sleep(3600 if node in self.hanging else 0)
+        return {tp: MirrorAnswer(None, None) for tp in pieces}
+
+
+@contextlib.asynccontextmanager
+async def copying(source, target, partitions):
+    work = Copying(source, target, FLOW)
+    for index in range(partitions):
+        tp = TopicPartition("t", index)
+        work.partitions[tp] = MirrorPartition(tp, f"east->west/id/{uuid_to_text(ZERO_UUID)}")
+        work.partitions[tp].aligned(0, 0, 0)
+    task = asyncio.create_task(work.run())
+    try:
+        yield list(work.partitions.values())
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_waits_is_bounded_in_all_and_not_by_partition_alone():
+    source = Source()
+    async with copying(source, Target(1, 2), 64) as parts:
+        looks = []
+
+        async def look():
+            looks.append(source.fetches)
+            return len(looks) > 10 and looks[-1] == looks[-10]
+
+        await eventually(look, bool)
+        queued = sum(part.queued_bytes for part in parts)
+    assert 7 * MIB < queued <= 10 * MIB  # one fetch on top of the bound
+
+
+async def test_one_hanging_broker_holds_up_its_own_partitions_only_and_all_others_have_turns():
+    async with copying(Source(), Target(2), 64) as parts:
+
+        async def least():
+            return min(part.records for part in parts if part.tp.partition % 2 == 0)
+
+        await eventually(least, lambda least: least >= 4)
+        assert not any(part.records for part in parts if part.tp.partition % 2)
+        assert sum(part.queued_bytes for part in parts) <= 10 * MIB
+
+
+def test_each_broker_of_the_target_has_its_share():
+    room = Room(100)
+    assert not room.is_full(1)
+    room.holds(1, 60)
+    assert not room.is_full(1)
+    room.holds(2, 10)
+    assert room.is_full(1)
+    assert not room.is_full(2)
+
+
+def test_a_small_part_of_an_answer_does_not_keep_all_of_it():
+    answer = memoryview(b"x" * 1000)
+    part = alone(answer[10:20])
+    assert part == answer[10:20]
+    assert len(part.obj) == 10
+    assert alone(answer[:900]).obj is answer.obj
