@@ -144,6 +144,7 @@ class Parts:
                 target,
                 DeadLetters(target, self.settings) if self.settings.on_refused == "dead_letter" else None,
                 None if origin is None else origin.stamped,
+                self.may_write,
             ),
             origin=origin,
             transactions=self.transactions,

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 
 from protocol.client import ClusterClient
+from protocol.client.retry import NO_RETRIES, retrying
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records import Record, build_batch
 from protocol.records.header import iter_headers
 from protocol.records.reading import read_records
 from protocol.types import TopicPartition
 from replicator.dead_letters import DeadLetters
+from replicator.workers.permit import permitted
 from transfer.endpoint import RefusedError
 from transfer.ledger import Copied, Gap, PartitionLedger
 from transfer.offset_map import Run
@@ -48,11 +50,13 @@ class RefusedBatches:
         target: ClusterClient,
         dead_letters: DeadLetters | None,
         stamp: Stamp | None = None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._source = source
         self._target = target
         self._dead_letters = dead_letters
         self._stamp = stamp
+        self._may_write = may_write
 
     async def settle(self, ledger: PartitionLedger, refused: RefusedError, book: Book) -> bool:
         """Whether copying can go on behind the batch. What was done is handed to `book` at once, in order.
@@ -61,7 +65,8 @@ class RefusedBatches:
             return False
         source = TopicPartition(ledger.source.topic, ledger.source.partition)
         records, end, codec = await self._batch(source, max(ledger.next_source_offset, refused.offset))
-        writer = _Writer(self._target, TopicPartition(ledger.target.topic, ledger.target.partition), codec)
+        there = TopicPartition(ledger.target.topic, ledger.target.partition)
+        writer = _Writer(self._target, there, codec, self._may_write)
         records, left_out = self._stamped(records, source.topic)
         if not records:
             book(Copied((), end, 0, 0, (), left_out=len(left_out)))
@@ -82,6 +87,7 @@ class RefusedBatches:
             elif self._dead_letters is None:
                 return False
             else:
+                await permitted(self._may_write)
                 await self._dead_letters.bury(part[0], ledger, error.message)
                 reason = f"refused by the target ({error.code.name}), in {self._dead_letters.topic}"
                 book(Gap(ledger.next_source_offset, behind, reason, time.time_ns() // 1_000_000))
@@ -107,12 +113,16 @@ class RefusedBatches:
 
 
 class _Writer:
-    """Writes parts with a producer of its own, so that one whose answer is lost is not written twice."""
+    """Writes parts with a producer of its own, so that one whose answer is lost is not written twice. Before
+    each attempt it waits for the permit: nobody else writes the partition while this worker has it."""
 
-    def __init__(self, target: ClusterClient, tp: TopicPartition, codec: int) -> None:
+    def __init__(
+        self, target: ClusterClient, tp: TopicPartition, codec: int, may_write: Callable[[], bool]
+    ) -> None:
         self._target = target
         self._tp = tp
         self._codec = codec
+        self._may_write = may_write
         self._producer: tuple[int, int] | None = None
         self._sequence = 0
 
@@ -124,8 +134,13 @@ class _Writer:
         batch = build_batch(
             part, codec=self._codec, producer_id=number, producer_epoch=epoch, base_sequence=self._sequence
         )
+
+        async def attempt() -> int:
+            await permitted(self._may_write)
+            return await self._target.produce(self._tp, batch, retry=NO_RETRIES)
+
         try:
-            base = await self._target.produce(self._tp, batch)
+            base = await retrying(attempt, self._target.retry)
         except KafkaError as error:
             if error.code not in _ABOUT_RECORDS:
                 raise

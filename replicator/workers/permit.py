@@ -8,17 +8,27 @@ before the one at which the coordinator gives the worker up (KIP-62's session ti
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections.abc import Callable
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a machine is suspended
 _SHARE = 0.9
 """Of the time that is granted: clocks of two machines do not run alike, and a request takes its way."""
 
+_ASK_AGAIN_S = 0.1
+
 
 def now() -> float:
     """Seconds on the clock that `Permit` counts by."""
     return time.clock_gettime(_CLOCK)
+
+
+async def permitted(may_write: Callable[[], bool]) -> None:
+    """Returns when this worker may write; whoever waits is cancelled where it has lost its partitions."""
+    while not may_write():  # noqa: ASYNC110 (a permit sets no event)
+        await asyncio.sleep(_ASK_AGAIN_S)
 
 
 class Permit:

@@ -1,5 +1,6 @@
 """Refused batches: what the target takes of them is written in order, the rest is put aside or stops."""
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.client import ClientError
+from protocol.client.retry import NO_RETRIES, RetryPolicy
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch, decode_batches
 from protocol.records.header import read_header
@@ -32,6 +35,8 @@ class Source:
 class Target:
     """Takes no batch longer than `limit`; loses the answer of the write number `lost`."""
 
+    retry = NO_RETRIES
+
     def __init__(self, limit, lost=-1):
         self.limit, self.lost = limit, lost
         self.log, self.sequences, self.asked = [], [], 0
@@ -39,7 +44,7 @@ class Target:
     async def init_producer_id(self):
         return 40, 0
 
-    async def produce(self, tp, batch):
+    async def produce(self, tp, batch, *, retry=None):
         if len(batch) > self.limit:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large")
         self.asked += 1
@@ -144,3 +149,33 @@ async def test_trouble_half_way_loses_and_repeats_nothing():
         await settle(records, target, letters, made)
     assert await settle(records, target, letters, made)
     assert target.log == [r.value for r in records]
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+async def test_a_worker_that_may_not_write_any_more_writes_no_part_and_does_not_try_again(number):
+    """The answer of a write is lost, and with it the permit; the partition is another worker's soon."""
+    records = [Record(100 + n, 1, None, bytes(120 if n == 7 else 1)) for n in range(8)]
+    target, letters, allowed = Target(150), Letters(), [True]
+    asked, produce = [], target.produce
+    target.retry = RetryPolicy(first_wait_s=0.01)
+
+    async def lost(tp, batch, *, retry=None):
+        asked.append(bool(allowed))
+        if len(asked) == number:
+            allowed.clear()
+            raise ClientError("connection lost")
+        return await produce(tp, batch)
+
+    target.produce = lost
+    refused = RefusedError(TP, 100, "too large", int(ErrorCode.MESSAGE_TOO_LARGE))
+    batches = RefusedBatches(Source(records), target, letters, None, lambda: bool(allowed))
+    settling = asyncio.create_task(batches.settle(ledger(), refused, lambda done: None))
+    await asyncio.sleep(0.5)
+    assert not settling.done()
+    assert asked == [True] * number
+    assert letters.records == []
+    allowed.append(True)  # it was heard in time after all
+    assert await settling
+    assert target.log == [r.value for r in records[:-1]]
+    assert letters.records == [records[-1].value]
+    assert all(asked)
