@@ -168,7 +168,7 @@ class Parts:
     async def fence(self) -> None:
         """Takes away from workers that are gone what they may still have open. Raises ProtocolError."""
         timeout_ms = int(self.settings.transaction_timeout_s * 1000)
-        await fence(self.target_client, self.store, {*self.living(), self.incarnation}, timeout_ms)
+        await fence(self.target_client, self.store, lambda: {*self.living(), self.incarnation}, timeout_ms)
 
     def may_write(self) -> bool:
         """Whether no other worker has the partitions of this one."""

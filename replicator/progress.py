@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -142,6 +143,8 @@ class Progress:
     """What people want (`control/…`) and what workers say of themselves (`worker/…`): see `workers`."""
     transactional_ids: dict[str, str] = field(default_factory=dict)
     """Of producers that may have a transaction open, and the incarnation of the worker that each is of."""
+    registrations: Counter[str] = field(default_factory=Counter)
+    """How often each was noted, as far as was read: who is fenced may come back meanwhile."""
     mirrors: dict[str, Mirror] = field(default_factory=dict)
     """By source topic, which mirror is current (`on_recreated: new_mirror`)."""
     groups: dict[str, GroupNotes] = field(default_factory=dict)
@@ -204,6 +207,7 @@ class Progress:
             self.transactional_ids.pop(name, None)
             if value is not None:
                 self.transactional_ids[name] = value.decode()
+                self.registrations[name] += 1
         else:
             _put(self._parts, key, value)
 

@@ -180,14 +180,26 @@ class Decisions:
 
 
 async def fence(
-    client: ClusterClient, store: ProgressStore, living: Collection[str], timeout_ms: int = 30_000
+    client: ClusterClient,
+    store: ProgressStore,
+    living: Callable[[], Collection[str]],
+    timeout_ms: int = 30_000,
 ) -> None:
     """Takes the transactional ids of all who are gone: what they left open is aborted, and one that was only
-    paused can end nothing any more. To be done before progress is read. Raises ProtocolError."""
+    paused can end nothing any more. To be done before progress is read. Raises ProtocolError.
+
+    Each takes a while, in which a worker that was paused may join again: it is left alone then, and what it
+    has registered meanwhile stays on record.
+    """
     progress = await store.refresh()
-    gone = [name for name, owner in progress.transactional_ids.items() if owner not in living]
-    for name in gone:
-        _log.info("the producer %s of a worker that is gone is fenced", name)
-        await client.init_transactional_producer(name, timeout_ms)
+    seen = dict(progress.registrations)
+    gone = []
+    for name, owner in list(progress.transactional_ids.items()):
+        if owner not in living():
+            _log.info("the producer %s of a worker that is gone is fenced", name)
+            await client.init_transactional_producer(name, timeout_ms)
+            gone.append(name)
     if gone:
-        await store.forget_transactional_ids(gone)
+        progress = await store.refresh()
+        again = {name for name in gone if progress.registrations[name] != seen.get(name, 0)}
+        await store.forget_transactional_ids([name for name in gone if name not in again])

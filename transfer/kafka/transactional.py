@@ -89,7 +89,11 @@ class Counts:
 
 
 class _FencedError(Exception):
-    """Another decides what becomes of the transaction."""
+    """The coordinator has given the id to another, or has ended the transaction by itself."""
+
+
+class _UnknownError(Exception):
+    """What becomes of the transaction is not known; the next epoch ends it (KIP-360)."""
 
 
 class Transactions:
@@ -107,6 +111,7 @@ class Transactions:
         self._journal = journal
         self._may_write = may_write
         self._slot = 0
+        self._times_fenced = 0
         self._producer: ProducerId | None = None
         self._next_epoch = False
         self._sequences: dict[TopicPartition, int] = {}
@@ -140,6 +145,8 @@ class Transactions:
     def transactional_id(self) -> str:
         """In use now."""
         base = self._settings.transactional_id
+        if self._times_fenced:
+            base = f"{base}.anew-{self._times_fenced}"
         return f"{base}.{self._slot}" if self._slot else base
 
     # What lanes and the sink ask and say
@@ -276,8 +283,7 @@ class Transactions:
                     if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
                         self._other_id()
                     elif error.code in FENCED and self._producer is not None:
-                        # Perhaps another's by now: whether we may have it again is asked first.
-                        self._producer = None
+                        self._leave_id()  # perhaps another's by now: whether we may have one is asked first
                         continue
                     raise
                 if self._may_write():
@@ -293,6 +299,12 @@ class Transactions:
             before,
             retry=_INIT_SOON if self._aside.holds_any else _INIT_RETRY,
         )
+
+    def _leave_id(self) -> None:
+        """Whoever has fenced us strikes the id off the record, perhaps only in a moment: taken again, it
+        would be one that no successor finds."""
+        self._times_fenced += 1
+        self._slot, self._producer, self._next_epoch = 0, None, False
 
     def _other_id(self) -> None:
         """The last transaction is decided, but a partition of it cannot be told (its leader is away)."""
@@ -331,7 +343,10 @@ class Transactions:
         except _FencedError as error:
             outcome = OutcomeUnknownError
             now.spoil(str(error))
-            self._producer = None
+            self._leave_id()
+        except _UnknownError as error:
+            outcome = OutcomeUnknownError
+            now.spoil(str(error))
         finally:
             self._settle(now, outcome)
 
@@ -508,7 +523,7 @@ class Transactions:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
             if commit and not self._may_write():  # what was sent may count or not, no more is asked for
-                raise _FencedError(f"whether it was committed is not known, and {_NO_PERMIT}")
+                raise _UnknownError(f"whether it was committed is not known, and {_NO_PERMIT}")
 
     async def _wait(self, seconds: float | None) -> None:
         with contextlib.suppress(TimeoutError):

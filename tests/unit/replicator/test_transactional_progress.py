@@ -160,8 +160,25 @@ async def test_producers_of_those_who_are_gone_are_fenced():
             taken.append(name)
 
     store = Store({"link.a": "a", "link.b": "b", "link.b.1": "b"})
-    await fence(Client(), store, {"a"})
+    await fence(Client(), store, lambda: {"a"})
     assert taken == store.forgotten == ["link.b", "link.b.1"]
+
+
+async def test_a_worker_that_comes_back_while_others_are_fenced_stays_on_record():
+    """`a` was paused and registers anew while `z` is fenced; `c` joins meanwhile and is not fenced at all."""
+    store, taken, living = Store(), [], {"b"}
+    store.progress.apply((b"transactional-id/link." + owner, owner) for owner in (b"a", b"z", b"c"))
+
+    class Client:
+        async def init_transactional_producer(self, name, timeout_ms):
+            taken.append(name)
+            if name == "link.z":
+                store.progress.apply([(b"transactional-id/link.a", b"a")])
+                living.add("c")
+
+    await fence(Client(), store, lambda: living)
+    assert taken == ["link.a", "link.z"]
+    assert store.forgotten == ["link.z"]
 
 
 class Log:

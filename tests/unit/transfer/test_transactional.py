@@ -200,14 +200,25 @@ async def test_the_end_is_asked_for_until_it_is_known(target):
     assert target.coordinator.ends() == ["commit"] * 3
 
 
-async def test_who_is_fenced_does_not_know_the_outcome_and_takes_the_id_anew(target):
+async def test_who_is_fenced_does_not_know_the_outcome_and_takes_an_id_that_nobody_strikes_off(target):
     target.coordinator.end_answers = [KafkaError(ErrorCode.PRODUCER_FENCED)]
     assert await outcome(target.write(A)) is OutcomeUnknownError
     assert target.journal.outcomes == [False]
     target.open(A)
     await within(target.write(A))
-    assert [call for call in target.coordinator.calls if call[0] == "init"] == [("init", "link", None)] * 2
-    assert target.journal.registered == ["link", "link"]
+    inits = [call for call in target.coordinator.calls if call[0] == "init"]
+    assert inits == [("init", "link", None), ("init", "link.anew-1", None)]
+    assert target.journal.registered == ["link", "link.anew-1"]
+
+
+async def test_an_id_that_is_another_s_when_its_next_epoch_is_asked_for_is_left(target):
+    await within(target.write(A))
+    target.transactions._next_epoch = True
+    target.coordinator.init_answers = [KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)]
+    await within(target.write(A))
+    inits = [call for call in target.coordinator.calls if call[0] == "init"]
+    assert inits[1:] == [("init", "link", ProducerId(7, 0)), ("init", "link.anew-1", None)]
+    assert target.transactions.to_json()["transactional_id"] == "link.anew-1"
 
 
 async def test_nothing_is_taken_without_permission():
@@ -254,7 +265,10 @@ async def test_the_commit_is_not_asked_for_again_without_permission(target):
     allowed.append(True)
     target.open(A)
     assert (await within(target.write(A))).records == 3
-    assert [call for call in target.coordinator.calls if call[0] == "init"] == [("init", "link", None)] * 2
+    assert [call for call in target.coordinator.calls if call[0] == "init"] == [
+        ("init", "link", None),
+        ("init", "link", ProducerId(7, 0)),  # ends what may be open
+    ]
 
 
 async def test_a_topic_that_is_refused_stops_alone(target):
