@@ -2,7 +2,7 @@
 
 Owns paths, status codes and the token; what is shown is `link_report`'s, what is asked for goes through
 `workers.asking` to all workers of the link, so any of them may be asked. 404 for what is not there, 409 for
-what makes no sense now, 503 while a cluster does not answer.
+what makes no sense now, 403 for a wrong Host, 503 while a cluster does not answer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from protocol.errors import ProtocolError
-from replicator.link_report import LinkReport, link_report
+from replicator.link_report import LinkReport
+from replicator.rest.hosts import refusal
 from replicator.rest.models import Done, Link, LinkName, Partition, Problem, Topic, Values, Why, Worker
 from replicator.rest.page import page_of
+from replicator.rest.reports import Reports
 from replicator.settings import LinkSettings
 from replicator.workers import asking
 from replicator.workers.control import Scope
@@ -31,7 +33,8 @@ DryRun = Annotated[bool, Query(description="say what would happen, and change no
 
 
 def make_app(links: Mapping[str, LinkSettings], status: Status, token: str = "") -> FastAPI:
-    """`status` is how a link stands in this process; with `token` each request has to carry it."""
+    """`status` is how a link stands in this process; with `token` each request has to carry it, without only
+    requests to a name of this machine itself are answered."""
 
     def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
         if token and not (given and secrets.compare_digest(given.credentials.encode(), token.encode())):
@@ -43,9 +46,15 @@ def make_app(links: Mapping[str, LinkSettings], status: Status, token: str = "")
         summary="How the links of this process stand, and what people want of them.",
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         dependencies=[Depends(check)],
-        responses={code: {"model": Problem} for code in (401, 404, 409, 503)},
+        responses={code: {"model": Problem} for code in (401, 403, 404, 409, 503)},
     )
+
+    @app.middleware("http")
+    async def hosts(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        why = None if token else refusal(request.headers.get("host", ""))
+        return await answer(request) if why is None else JSONResponse({"detail": why}, 403)
 
     @app.exception_handler(ProtocolError)
     async def away(_: Request, error: ProtocolError) -> JSONResponse:
@@ -59,14 +68,19 @@ def make_app(links: Mapping[str, LinkSettings], status: Status, token: str = "")
     async def page() -> str:
         return page_of(app.openapi())
 
+    @app.get("/openapi.json", include_in_schema=False)
+    async def schema() -> dict[str, Any]:
+        return app.openapi()
+
     def named(link: str) -> LinkSettings:
         found = links.get(link) or next((one for one in links.values() if _plain(one.name) == link), None)
         if found is None:
             raise HTTPException(404, f"this process has no link {link}; it has {', '.join(links)}")
         return found
 
-    _reading(app, links, status, named)
-    _asking(app, named)
+    reports = Reports()
+    _reading(app, links, status, named, reports)
+    _asking(app, named, reports)
     return app
 
 
@@ -79,6 +93,7 @@ def _reading(
     links: Mapping[str, LinkSettings],
     status: Status,
     named: Callable[[str], LinkSettings],
+    reports: Reports,
 ) -> None:
     @app.get("/v1/links", tags=["status"])
     async def list_links() -> list[LinkName]:
@@ -92,10 +107,9 @@ def _reading(
     @app.get("/v1/links/{link}", tags=["status"])
     async def get_link(link: str) -> Link:
         """All workers and partitions; `link` is `source->target`, or `source-to-target`."""
-        settings = named(link)
-        report = await link_report(settings)
+        report = await _report(named(link), reports)
         return Link(
-            link=settings.name,
+            link=named(link).name,
             workers=[Worker.model_validate(one) for one in report.workers],
             partitions=_partitions(report),
             differences=report.differences,
@@ -104,7 +118,7 @@ def _reading(
         )
 
     async def of_topic(link: str, topic: str) -> list[Partition]:
-        found = [one for one in _partitions(await link_report(named(link))) if one.topic == topic]
+        found = [one for one in _partitions(await _report(named(link), reports)) if one.topic == topic]
         if not found:
             raise HTTPException(404, f"nothing of topic {topic} was copied by {link}")
         return found
@@ -123,11 +137,21 @@ def _reading(
         raise HTTPException(404, f"nothing of {topic}-{partition} was copied by {link}")
 
 
+async def _report(settings: LinkSettings, reports: Reports) -> LinkReport:
+    if settings.offsets == "identical":
+        raise HTTPException(
+            409,
+            f"{settings.name} keeps offsets: its partitions are shown by isthmus mirrors status"
+            f" '{settings.name}', its state and problems by /v1/links",
+        )
+    return await reports.of(settings)
+
+
 def _partitions(report: LinkReport) -> list[Partition]:
     return [Partition.model_validate(row) for row in report.rows]
 
 
-def _asking(app: FastAPI, named: Callable[[str], LinkSettings]) -> None:
+def _asking(app: FastAPI, named: Callable[[str], LinkSettings], reports: Reports) -> None:
     places = {
         "/v1/links/{link}": "the link",
         "/v1/links/{link}/topics/{topic}": "a topic",
@@ -141,12 +165,14 @@ def _asking(app: FastAPI, named: Callable[[str], LinkSettings]) -> None:
                 summary=f"{verb.capitalize()} {what}",
                 description=text,
                 operation_id=f"{verb}_{what.rpartition(' ')[2]}",
-            )(_endpoint(place, act, named))
+            )(_endpoint(place, act, named, reports))
 
     @app.put("/v1/links/{link}/settings", tags=["settings"])
     async def set_settings(link: str, body: Values, dry_run: DryRun = False) -> Done:
         """Changes settings of the running link; they hold before its file until unset, after restarts too."""
-        done = await asking.set_values(named(link), body.values, unset=tuple(body.unset), dry_run=dry_run)
+        settings = named(link)
+        done = await asking.set_values(settings, body.values, unset=tuple(body.unset), dry_run=dry_run)
+        reports.forget(settings.name)
         return Done.model_validate(done.to_json())
 
 
@@ -172,9 +198,13 @@ _ACTS: Mapping[str, tuple[Act, str]] = {
 }
 
 
-def _endpoint(place: str, act: Act, named: Callable[[str], LinkSettings]) -> Callable[..., Awaitable[Done]]:
+def _endpoint(
+    place: str, act: Act, named: Callable[[str], LinkSettings], reports: Reports
+) -> Callable[..., Awaitable[Done]]:
     async def ask(link: str, scope: Scope, body: Why | None, dry_run: bool) -> Done:
-        done = await act(named(link), scope, body.why if body else "", dry_run)
+        settings = named(link)
+        done = await act(settings, scope, body.why if body else "", dry_run)
+        reports.forget(settings.name)
         return Done.model_validate(done.to_json())
 
     async def of_link(link: str, body: Why | None = None, dry_run: DryRun = False) -> Done:

@@ -1,7 +1,8 @@
 """Asking something of a link from any host that reaches its target: pause, resume, restart, settings.
 
 Owns reading what holds now, checking, and writing the records that the workers follow (`control`). With
-`dry_run` nothing is written. Used by commands and REST alike.
+`dry_run` nothing is written. Links with identical offsets have no workers that would follow, so they are
+refused. Used by commands and REST alike.
 """
 
 from __future__ import annotations
@@ -117,6 +118,11 @@ async def set_values(
 async def _ask(
     settings: LinkSettings, scope: Scope, rows: Callable[[Progress], tuple[Rows, str]], *, dry_run: bool
 ) -> Asked:
+    if settings.offsets == "identical":
+        raise NotAsked(
+            f"{settings.name} keeps offsets: it cannot be paused, resumed, restarted or changed while it runs."
+            " Stop its process (isthmus replicate), or change its file and start it again"
+        )
     async with settings.target.client(
         "isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
     ) as client:

@@ -1,0 +1,138 @@
+"""Who is answered by REST, what links with identical offsets are told, and how often clusters are asked. Over
+HTTP; no cluster is there.
+"""
+
+import asyncio
+import contextlib
+import json
+from http.client import HTTPConnection
+
+import pytest
+
+from protocol.errors import ProtocolError
+from replicator.link_report import LinkReport
+from replicator.rest.app import make_app
+from replicator.rest.reports import KEPT_S, Reports
+from replicator.rest.server import listen, serving
+from replicator.settings import LinkSettings
+from replicator.workers import asking
+from replicator.workers.control import Scope
+
+
+def link(**settings) -> LinkSettings:
+    ends = {
+        "source": {"alias": "east", "bootstrap": "127.0.0.1:1"},
+        "target": {"alias": "west", "bootstrap": "127.0.0.1:1"},
+    }
+    return LinkSettings.model_validate(ends | settings)
+
+
+MIRRORS = link(offsets="identical", naming="identity")
+
+
+@contextlib.asynccontextmanager
+async def rest(token=""):
+    """A function that asks it: (path, Host, method, token) -> status, what it says."""
+    listening, _ = listen("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    app = make_app({MIRRORS.name: MIRRORS}, lambda _: {"state": "running", "problems": {}}, token)
+
+    def request(path, host, method, given):
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            headers = {"Host": host.format(port=port)} | (
+                {"Authorization": f"Bearer {given}"} if given else {}
+            )
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    async def ask(path, host="127.0.0.1:{port}", method="GET", given=""):
+        return await asyncio.to_thread(request, path, host, method, given)
+
+    async with serving(app, listening):
+        yield ask
+
+
+async def test_without_a_token_only_names_of_this_machine_are_answered():
+    async with rest() as ask:
+        for host in ("127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}", "LOCALHOST"):
+            assert (await ask("/v1/links", host))[0] == 200
+        for host in ("evil.example", "127.0.0.1.evil.example:{port}", "localhost@evil.example", "[::1", ""):
+            for path in ("/v1/links", "/openapi.json", "/"):
+                code, said = await ask(path, host)
+                assert code == 403, host
+                assert "--rest-token-file" in json.loads(said)["detail"]
+
+
+async def test_with_a_token_each_path_needs_it_and_any_host_may_be_asked():
+    async with rest("secret") as ask:
+        for path in ("/v1/links", "/openapi.json", "/"):
+            assert (await ask(path, "east.example"))[0] == 401
+            assert (await ask(path, "east.example", given="secret"))[0] == 200
+        assert "/v1/links" in json.loads((await ask("/openapi.json", given="secret"))[1])["paths"]
+
+
+async def test_links_that_keep_offsets_say_that_they_do_not_follow():
+    async with rest() as ask:
+        base = "/v1/links/east-to-west"
+        for verb in ("pause", "resume", "restart", "pause?dry_run=true"):
+            code, said = await ask(f"{base}/{verb}", method="PUT")
+            assert code == 409
+            assert "isthmus replicate" in json.loads(said)["detail"]
+        code, said = await ask(base)
+        assert code == 409
+        assert "isthmus mirrors status 'east->west'" in json.loads(said)["detail"]
+
+
+async def test_settings_of_a_link_that_keeps_offsets_are_not_changed():
+    with pytest.raises(asking.NotAsked, match="change its file"):
+        await asking.set_values(MIRRORS, {"rate_limit": 1})
+    with pytest.raises(asking.NotAsked):
+        await asking.pause(MIRRORS, Scope("orders"), asking.wish())
+
+
+class Cluster:
+    """How often it was asked; the time goes on by hand."""
+
+    def __init__(self):
+        self.asked, self.now, self.error = 0, 100.0, None
+
+    async def ask(self, settings):
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.error is not None:
+            raise self.error
+        return LinkReport([], self.asked)
+
+    async def many(self, reports, count=20):
+        return await asyncio.gather(*(reports.of(MIRRORS) for _ in range(count)), return_exceptions=True)
+
+
+async def test_many_who_ask_are_one_report_and_it_is_old_after_a_second_or_a_change():
+    cluster = Cluster()
+    reports = Reports(cluster.ask, lambda: cluster.now)
+    assert {found.differences for found in await cluster.many(reports)} == {1}
+    cluster.now += KEPT_S / 2
+    assert (await reports.of(MIRRORS)).differences == 1
+    reports.forget(MIRRORS.name)
+    assert (await reports.of(MIRRORS)).differences == 2
+    cluster.now += KEPT_S
+    assert (await reports.of(MIRRORS)).differences == 3
+    task = asyncio.create_task(
+        reports.of(link())
+    )  # another link of the same name: it is the name that counts
+    assert (await task).differences == 3
+
+
+async def test_a_cluster_that_does_not_answer_is_asked_once_for_all():
+    cluster = Cluster()
+    cluster.error = ProtocolError("nobody is there")
+    reports = Reports(cluster.ask, lambda: cluster.now)
+    assert await cluster.many(reports) == [cluster.error] * 20
+    assert cluster.asked == 1
+    cluster.error = None
+    cluster.now += KEPT_S
+    assert (await reports.of(MIRRORS)).differences == 2
