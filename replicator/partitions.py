@@ -79,6 +79,8 @@ class Partitions:
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._wanted: dict[str, Wanted] = {}
+        self._records: dict[TopicPartition, bytes] = {}
+        """Those that `stored` was last read from again, right before a partition was opened."""
         self.stored: dict[TopicPartition, Entry] = {}
         """Progress read at the start, until its partition is opened."""
         self.owns: Callable[[TopicPartition], bool] = lambda _: True
@@ -179,6 +181,7 @@ class Partitions:
         for tp in tps:
             self._book.drop(tp)
             self.stored.pop(tp, None)
+            self._records.pop(tp, None)
             if self._progress is not None:
                 self._progress.forget(tp)
 
@@ -225,11 +228,17 @@ class Partitions:
             _log.exception("%s cannot start", account.tp)
 
     async def _decided(self, account: Account) -> None:
-        """Where the owner before us stopped may be committed and not be readable yet."""
-        if account.entry is None and await self._decisions.wait(account.tp):
-            entry = self._store.progress.entry(account.tp)
+        """Where the owner before us stopped may be committed and not be readable yet; whoever reads the topic
+        for another reason may be the one that comes upon it."""
+        tp, progress = account.tp, self._store.progress
+        if account.entry is not None:
+            return
+        await self._decisions.wait(tp)
+        record = progress.record(tp)
+        if record is not None and record is not self._records.get(tp):
+            entry = progress.entry(tp)
             if entry is not None:
-                self.stored[account.tp] = entry
+                self.stored[tp], self._records[tp] = entry, record
 
     async def _let_go(self, account: Account) -> None:
         if account.tp in self._engine:
@@ -314,6 +323,7 @@ class Partitions:
         self._source.expect(account.tp, topic.source.topic_id, entry.epoch)
         await self._engine.start(account.tp, account.target, entry.ledger.next_source_offset)
         self.stored.pop(account.tp, None)
+        self._records.pop(account.tp, None)
         if stored is None or stored.ledger.source != source:
             account.source_end = account.seen_end = -1
         account.state = State.RUNNING

@@ -222,6 +222,10 @@ class Progress:
                 return
         _put(self._heads, tp, value)
 
+    def record(self, tp: TopicPartition) -> bytes | None:
+        """Of one partition, to tell whether another has come since."""
+        return self._heads.get(tp)
+
     def entry(self, tp: TopicPartition) -> Entry | None:
         """Of one partition."""
         head = self._heads.get(tp)

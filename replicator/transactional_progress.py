@@ -156,13 +156,11 @@ class Decisions:
         self._store = store
         self._reading = asyncio.Lock()  # many partitions may wait; one of them looks
 
-    async def wait(self, tp: TopicPartition, limit_s: float = _DECIDED_S) -> bool:
-        """Reads on until no open transaction has progress of the partition; whether one had, as last read.
-        Raises ClientError when that takes longer, ProtocolError."""
-        if self._store.open_transaction(tp) is None:
-            return False
+    async def wait(self, tp: TopicPartition) -> None:
+        """Reads on until no open transaction has progress of the partition. Raises ClientError when that
+        takes long, ProtocolError."""
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(_DECIDED_S):
                 while self._store.open_transaction(tp) is not None:
                     async with self._reading:
                         if self._store.open_transaction(tp) is not None:
@@ -172,11 +170,10 @@ class Decisions:
             producer, offset = self._store.open_transaction(tp) or (-1, -1)
             raise ClientError(
                 f"progress of {tp} stands in a transaction of producer {producer} in {self._store.name}-0"
-                f" (from offset {offset} on) that was neither committed nor aborted for {limit_s:.0f} s: its"
-                " coordinator has still to write the marker; if it never does, kafka-transactions.sh finds"
-                " and aborts it"
+                f" (from offset {offset} on) that was neither committed nor aborted for {_DECIDED_S:.0f} s:"
+                " its coordinator has still to write the marker; if it never does, kafka-transactions.sh"
+                " finds and aborts it"
             ) from error
-        return True
 
 
 async def fence(
