@@ -120,8 +120,8 @@ async def _ask(
 ) -> Asked:
     if settings.offsets == "identical":
         raise NotAsked(
-            f"{settings.name} keeps offsets: it cannot be paused, resumed, restarted or changed while it runs."
-            " Stop its process (isthmus replicate), or change its file and start it again"
+            f"{settings.name} keeps offsets: it cannot be paused, resumed, restarted or changed while it"
+            " runs. Stop its process (isthmus replicate), or change its file and start it again"
         )
     async with settings.target.client(
         "isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
