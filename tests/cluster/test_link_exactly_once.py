@@ -11,11 +11,14 @@ import signal
 import confluent_kafka
 import pytest
 
-from protocol.client import LATEST, ClusterClient, Isolation
+from protocol.client import LATEST, ClusterClient, Isolation, ProducerId
+from protocol.errors import ErrorCode
+from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
+from replicator import transactional_progress
 from replicator.link_report import link_report
 from replicator.preflight import Level, check_link
-from replicator.progress import read_ledgers
+from replicator.progress import ProgressStore, read_ledgers, rows_of
 from replicator.settings import LinkSettings
 from tests.cluster.links import (
     LinkProcess,
@@ -32,6 +35,8 @@ from tests.cluster.links import (
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.zookeeper import fresh_chroot
+from transfer.ledger import Copied
+from transfer.offset_map import Run
 
 SLOW = bool(os.environ.get("ISTHMUS_SLOW"))
 KILLS = 20 if SLOW else 1
@@ -191,6 +196,67 @@ async def test_what_is_copied_is_committed_with_its_progress(pair, clients):
         assert await run.stop() == 0
     await settled(west, mirror)
     await settled(west, link.progress_topic)
+
+
+async def test_what_the_last_owner_committed_counts_although_its_marker_is_late(pair, clients, monkeypatch):
+    """The last owner is a producer of the test: it has written records and progress, and no marker comes."""
+    monkeypatch.setattr(transactional_progress, "_DECIDED_S", 1.0)
+    east, west = clients
+    topic = fresh("late")
+    await create(east, topic, 1)
+    await produce(east, topic, some(50))
+    link = pair.link(topic, exactly_once=True)
+    async with running(link) as run:
+        await copied_to_long(west, link, topic, 50, 0)
+        assert await run.stop() == 0
+    await produce(east, topic, some(20, "w"))
+    mirror, name = TopicPartition(f"{link.source.alias}.{topic}", 0), fresh("owner")
+    producer = await west.init_transactional_producer(name, 60_000)
+    await copy_in_transaction(west, link, TopicPartition(topic, 0), mirror, name, producer)
+    async with running(link) as run:
+
+        async def waits() -> bool:
+            return "neither committed nor aborted" in str(run.partition(topic))
+
+        await eventually(waits, "the link says which transaction it waits for", LONG_S)
+        await west.end_transaction(name, producer, commit=True)
+        await copied_to_long(west, link, topic, 70, 0)
+        found = await consumed(pair.west, mirror.topic, 70)
+        assert [value for _, _, value in found] == [
+            *(b"v-%d" % n for n in range(50)),
+            *(b"w-%d" % n for n in range(20)),
+        ]
+        ledger = (await read_ledgers(west, link.name))[TopicPartition(topic, 0)]
+        assert (ledger.records, ledger.differences) == (70, 0)
+        assert await run.stop() == 0
+
+
+async def copy_in_transaction(
+    west: ClusterClient,
+    link: LinkSettings,
+    tp: TopicPartition,
+    mirror: TopicPartition,
+    name: str,
+    producer: ProducerId,
+) -> None:
+    """The first ten records behind 50, and progress that says so; the transaction stays open."""
+    progress = TopicPartition(link.progress_topic, 0)
+    store = ProgressStore(west, link.progress_topic)
+    entry = (await store.refresh()).entry(tp)
+    assert entry is not None
+    codes = await west.add_to_transaction(name, producer, [mirror, progress])
+    assert set(codes.values()) == {ErrorCode.NONE}
+    batch = in_transaction(some(10, "w"), producer)
+    base = await west.produce(mirror, batch, transactional_id=name)
+    entry.ledger.add(Copied((Run(50, base, 10),), 60, 10, len(batch), (1,)))
+    rows, _ = rows_of(entry, store.highest_epoch)
+    heads = in_transaction([Record(0, 1, key, value) for key, value in rows], producer)
+    await west.produce(progress, heads, transactional_id=name)
+
+
+def in_transaction(records: list[Record], producer: ProducerId) -> bytes:
+    number, epoch = producer
+    return build_batch(records, producer_id=number, producer_epoch=epoch, base_sequence=0, transactional=True)
 
 
 async def test_killed_at_any_moment(pair, clients, tmp_path):
