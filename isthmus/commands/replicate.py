@@ -47,7 +47,8 @@ def replicate(
         str, typer.Option(help="address for REST; others than this machine's need --rest-token-file")
     ] = "127.0.0.1",
     rest_token_file: Annotated[
-        Path | None, typer.Option(help="REST asks for what this file holds as a bearer token")
+        Path | None,
+        typer.Option(help="REST asks for what this file holds as a bearer token (over plain HTTP)"),
     ] = None,
     data_directory: DataDirectory = None,
 ) -> None:
