@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from replicator.link_report import LinkReport
     from replicator.settings import LinkSettings
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="What links have copied.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Links: what they have copied, whether they can, and what they shall do.",
+)
 app.command()(check)
 app.command()(acknowledge_gap)
 app.command()(pause)
@@ -187,7 +191,9 @@ def translate(
     group: Annotated[str | None, typer.Option(help="all committed offsets of this group")] = None,
     topic: Annotated[str | None, typer.Option("--topic", "-t", help="with --partition and --offset")] = None,
     partition: Annotated[int, typer.Option("--partition", "-p")] = 0,
-    offset: Annotated[int | None, typer.Option("--offset", "-o")] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", "-o", help="of the source, or with --back of the target")
+    ] = None,
     back: Annotated[bool, typer.Option("--back", help="from the target to the source (failback)")] = False,
     file: File = DEFAULT_FILE,
     as_json: Json = False,
@@ -196,7 +202,13 @@ def translate(
 
     Not exact means: more was read than is copied, and the position is held back to what is there.
 
-    Example: isthmus links translate 'east->west' --group flight-board
+    Examples:
+
+      isthmus links translate 'east->west' --group flight-board
+
+      isthmus links translate 'east->west' --topic orders --partition 3 --offset 41077
+
+      isthmus links translate 'east->west' --back --topic east.orders --partition 3 --offset 40999
     """
     if (group is None) == (topic is None or offset is None):
         fail("say either --group G, or --topic T --partition P --offset O", USAGE)

@@ -112,6 +112,7 @@ def test_identity_naming_both_ways_would_circle() -> None:
 
 def test_the_example_is_valid() -> None:
     assert load_topology(Path("examples/two-datacenters.yaml")).links
+    assert load_topology(Path("examples/links.yaml")).links["east->west"].exactly_once
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
