@@ -220,7 +220,7 @@ def truncate_and_restore(
     settings, asked = link_of(link, file, mirrors=True)
     back = _back(settings, file)
     names = _names(topic)
-    before = run_connectors(lambda: _partings(settings, back, names), asked)
+    before = run_connectors(lambda: _partings(settings, back, names, begun=True), asked)
     if dry_run:
         _show_cuts(link, before, as_json=as_json)
         return
@@ -273,11 +273,15 @@ async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool 
         return await risks(source, target, settings, mirrors, whole=live)
 
 
-async def _partings(settings: LinkSettings, back: LinkSettings, topics: tuple[str, ...]) -> list[Parting]:
+async def _partings(
+    settings: LinkSettings, back: LinkSettings, topics: tuple[str, ...], *, begun: bool = False
+) -> list[Parting]:
+    """`begun`: of topics too whose way back was interrupted; those that are back already have none."""
     from replicator.mirrors.reversing import partings, reversible
 
     async with _both(settings) as (old, new):
-        return await partings(old, new, await reversible(old, new, settings, back.name, topics))
+        home: set[str] | None = set() if begun else None
+        return await partings(old, new, await reversible(old, new, settings, back.name, topics, home=home))
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """Truncate and restore: an old primary that has come back takes its role again, and the other its own.
 
 Owns the sequence: reverse, let the link back copy what was written meanwhile, promote the old primary with
-the other side fenced, and make that side the mirror that it was. Interrupted, it goes on where it was.
+the other side fenced, and make that side the mirror that it was. Interrupted, it goes on where it was; topics
+that have their roles again already have to be left out then.
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ async def truncate_and_restore(
     abort_open: bool = False,
 ) -> Restored:
     """`settings` are those of the link from old to new, `back` of its counterpart. Raises ProtocolError."""
-    names = await reversible(old, new, settings, back.name, topics)
-    cut = await reverse(old, new, names, back.name, folder, say)
-    mirrors = await find_mirrors(old, back, tuple(names))
-    switched = await promote(
-        new, old, back, mirrors, say, timeout_s=timeout_s, fence=True, abort_open=abort_open
-    )
-    await mirror_again(old, new, settings, names, say)
+    home: set[str] = set()
+    names = await reversible(old, new, settings, back.name, topics, home=home)
+    cut, switched = [], Switched([], [])
+    if names:
+        cut = await reverse(old, new, names, back.name, folder, say)
+        mirrors = await find_mirrors(old, back, tuple(names))
+        switched = await promote(
+            new, old, back, mirrors, say, timeout_s=timeout_s, fence=True, abort_open=abort_open
+        )
+    switched.topics = sorted({*names, *home})
+    await mirror_again(old, new, settings, switched.topics, say)
     return Restored(cut, switched)
 
 
@@ -60,11 +65,11 @@ async def mirror_again(
     source: ClusterClient,
     target: ClusterClient,
     settings: LinkSettings,
-    names: dict[str, str | None],
+    names: list[str],
     say: Say,
 ) -> None:
     """The fenced side is the link's mirror again: it is a part of the other's log, so nothing is cut."""
-    here, there = (await source.metadata(list(names))).topics, (await target.metadata(list(names))).topics
+    here, there = (await source.metadata(names)).topics, (await target.metadata(names)).topics
     texts = {}
     for name in names:
         fence = MirrorSource.of(f"fenced for {_back(settings)}", source.cluster_id, here[name].topic_id)

@@ -53,16 +53,27 @@ class Parting:
 
 
 async def reversible(
-    old: ClusterClient, new: ClusterClient, settings: LinkSettings, back: str, topics: tuple[str, ...] = ()
+    old: ClusterClient,
+    new: ClusterClient,
+    settings: LinkSettings,
+    back: str,
+    topics: tuple[str, ...] = (),
+    *,
+    home: set[str] | None = None,
 ) -> dict[str, str | None]:
     """Topics that may be turned round, with what the old side says of each now. `settings` are those of the
     link from old to new, `back` is the name of the one from new to old. Raises SwitchRefused.
+
+    With `home` a promotion of `back` that was interrupted counts as well: the new side is fenced for it.
+    Topics of which the old side takes writes again already are put in there instead.
     """
-    here = {name for name, each in (await old.metadata(None)).topics.items() if not each.error}
+    here = {name: each for name, each in (await old.metadata(None)).topics.items() if not each.error}
     there = {name: each for name, each in (await new.metadata(None)).topics.items() if not each.error}
     taken = settings.topic_filter()
-    names = topics or tuple(sorted(name for name in here & there.keys() if taken.refuses(name) is None))
-    missing = sorted(set(names) - (here & there.keys()))
+    names = topics or tuple(
+        sorted(name for name in here.keys() & there.keys() if taken.refuses(name) is None)
+    )
+    missing = sorted(set(names) - (here.keys() & there.keys()))
     if missing or not names:
         raise SwitchRefused(f"not on both sides: {', '.join(missing) or 'any topic of the link'}")
     configs_new = await new.describe_configs(list(names))
@@ -70,11 +81,15 @@ async def reversible(
     found: dict[str, str | None] = {}
     for name in names:
         text = mirror_text(configs_new[name])
-        if text is not None:
+        mine = mirror_text(configs_old[name])
+        begun = MirrorSource.of(f"{FENCED} for {back}", old.cluster_id, here[name].topic_id).text
+        if home is not None and text == begun and mine is None:
+            home.add(name)
+            continue
+        if text is not None and (home is None or text != begun):
             raise SwitchRefused(
                 f"{name} in {settings.target.alias} is a mirror of {text}: promote it, or fail over, first"
             )
-        mine = mirror_text(configs_old[name])
         known = None if mine is None else MirrorSource.read(mine)
         wanted = MirrorSource.of(back, new.cluster_id, there[name].topic_id)
         fenced = known is not None and known.link.startswith(FENCED) and known[1:] == wanted[1:]

@@ -28,6 +28,7 @@ from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
 from replicator.mirrors.partition import MirrorPartition, State
 from replicator.mirrors.standing import Witness
+from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
 
 _log = logging.getLogger("isthmus.replicator")
@@ -139,11 +140,16 @@ async def _fence(
 ) -> dict[str, str]:
     """The source's topics refuse writers from now on; what they say of it, by topic. Empty: it cannot."""
     there = (await target.metadata(list(mirrors))).topics
+    try:
+        said = {name: mirror_text(of) for name, of in (await source.describe_configs(list(mirrors))).items()}
+    except KafkaError:  # no right to see that: then it is no cluster of isthmus
+        said = {}
     fenced: dict[str, str] = {}
     try:
         for name in mirrors:
             mark = MirrorSource.of(f"{FENCED} for {settings.name}", target.cluster_id, there[name].topic_id)
-            await source.alter_mirror(name, {}, Change(mark.text, None))
+            if said.get(name) != mark.text:  # else by a try before, which was killed
+                await source.alter_mirror(name, {}, Change(mark.text, None))
             fenced[name] = mark.text
         await heard(source, fenced)
     except NotSupportedError:

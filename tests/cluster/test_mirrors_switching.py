@@ -13,6 +13,7 @@ from protocol.client import ClusterClient, Committed
 from protocol.client.mirror_calls import Change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
+from replicator.mirrors import switching
 from replicator.mirrors.aligning import raised
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
 from replicator.mirrors.restoring import truncate_and_restore
@@ -316,3 +317,36 @@ async def test_truncate_and_restore_gives_the_roles_back(pair, clients, tmp_path
         assert await find_mirrors(east, back) == {}
     async with ClusterClient(pair.east) as client:
         assert await ends(client, topic, 2) == await ends(west, topic, 2)
+
+
+async def test_truncate_and_restore_goes_on_where_it_was_killed(pair, clients, tmp_path):
+    """One topic whose new side was fenced already, one whose old side took writes again, one untouched."""
+    east, west = clients
+    base = fresh("killed")
+    fenced, home, rest = (f"{base}.{name}" for name in ("fenced", "home", "rest"))
+    for topic in (fenced, home, rest):
+        await create(east, topic)
+        await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, f"{base}.*")
+    back = mirror_link(pair.west, pair.east, f"{base}.*", back=True)
+    async with mirroring(link):
+        for topic in (fenced, home, rest):
+            await same_logs(east, west, topic)
+    await failover(east, west, link, await find_mirrors(west, link), quiet)
+    for topic in (fenced, home, rest):
+        await asyncio.to_thread(write, idempotent(pair.west), topic, ["meanwhile"])
+    names = await reversible(east, west, link, back.name, (fenced, home))
+    await reverse(east, west, names, back.name, tmp_path, quiet)
+    await switching._fence(west, east, back, await find_mirrors(east, back, (fenced,)))
+    await promote(west, east, back, await find_mirrors(east, back, (home,)), quiet, timeout_s=60)
+    assert await asyncio.to_thread(write, idempotent(pair.east), home, ["at home"]) == [None]
+    with pytest.raises(SwitchRefused, match="fenced for"):
+        await reversible(east, west, link, back.name)  # which another command has to refuse
+    done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=60)
+    assert done.switched.topics == [fenced, home, rest]
+    assert [each.records for each in done.partings] == [0, 0]
+    async with mirroring(link):
+        for topic in (fenced, home, rest):
+            assert await asyncio.to_thread(write, idempotent(pair.east), topic, ["after"]) == [None]
+            await same_logs(east, west, topic)
+    assert [r.value for r in await records(east, home, 0)][-3:] == [b"meanwhile", b"at home", b"after"]

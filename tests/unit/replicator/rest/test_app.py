@@ -121,10 +121,6 @@ async def test_many_who_ask_are_one_report_and_it_is_old_after_a_second_or_a_cha
     assert (await reports.of(MIRRORS)).differences == 2
     cluster.now += KEPT_S
     assert (await reports.of(MIRRORS)).differences == 3
-    task = asyncio.create_task(
-        reports.of(link())
-    )  # another link of the same name: it is the name that counts
-    assert (await task).differences == 3
 
 
 async def test_a_cluster_that_does_not_answer_is_asked_once_for_all():
