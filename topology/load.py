@@ -1,7 +1,8 @@
 """Read a topology file: YAML with line marks, then every problem at once.
 
 Three passes that all run, so that one mistake does not hide another: shape and types (pydantic), references
-between parts (`references`), secrets by reference (`secrets`). Raises `TopologyError` or returns the model.
+between parts (`references`), secrets by reference (`secrets`). Where they find nothing, what does not go
+together in a link (`links`). Raises `TopologyError` or returns the model.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from topology.broker_settings import setting_problems
 from topology.client_settings import client_problems, client_properties
 from topology.lines import line_of
+from topology.links import link_problems
 from topology.models import Topology
 from topology.problems import Problem, TopologyError, dotted, suggestion
 from topology.references import reference_problems
@@ -66,6 +68,8 @@ def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topolog
         *client_problems(content, folder),
     )
     problems.extend(_problem(document, at, message) for at, message in found)
+    if not problems and topology is not None:
+        problems.extend(_problem(document, at, message) for at, message in link_problems(topology))
     if problems or topology is None:
         raise TopologyError(source, problems)
     data = topology.data_directory

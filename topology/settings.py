@@ -23,14 +23,8 @@ from audit.settings import (
 from connectors.object_store import ObjectStoreSettings, open_store
 from connectors.restores import latest_restore
 from connectors.settings import BackupSettings, RestoreSettings
-from replicator.settings import (
-    CONFIG_PROPERTIES_EXCLUDE,
-    GROUPS_EXCLUDE,
-    TOPICS_EXCLUDE,
-    ClusterEnd,
-    LinkSettings,
-    TakeOver,
-)
+from replicator.settings import ClusterEnd, LinkSettings
+from topology.links import link_between
 from topology.models import Topology
 from topology.runtime import Runtime
 
@@ -41,48 +35,13 @@ LOCAL_CREDENTIAL = SecretStr("isthmus-local")
 def link_settings(topology: Topology, runtime: Runtime, name: str) -> LinkSettings:
     """Raises KeyError for an unknown link, NotRunning before the clusters have addresses."""
     source, target = topology.link_ends(name)
-    link, site = topology.links[name], topology.link_datacenter(name)
+    site = topology.link_datacenter(name)
     ends = [
         ClusterEnd(alias=alias, bootstrap=access.bootstrap, properties=access.properties)
         for alias in (source, target)
         for access in [runtime.access(topology, alias, site)]
     ]
-    return LinkSettings(
-        source=ends[0],
-        target=ends[1],
-        topics=link.topics,
-        topics_exclude=(*TOPICS_EXCLUDE, *link.topics_exclude),
-        groups=link.groups,
-        groups_exclude=(*GROUPS_EXCLUDE, *link.groups_exclude),
-        offsets=link.offsets,
-        on_truncation=link.on_truncation,
-        naming=link.naming,
-        separator=link.separator,
-        origin_headers=link.origin_headers,
-        origin_headers_ignored=link.origin_headers_ignored,
-        start=link.start,
-        sync_group_offsets=link.sync_group_offsets,
-        groups_on_rewind=link.groups_on_rewind,
-        groups_on_delete=link.groups_on_delete,
-        sync_topic_acls=link.sync_topic_acls,
-        acls_report_only=link.acls_report_only,
-        acls_revoke_at_most=link.acls_revoke_at_most,
-        config_properties_exclude=(*CONFIG_PROPERTIES_EXCLUDE, *link.config_properties_exclude),
-        use_defaults_from=link.use_defaults_from,
-        on_gap=link.on_gap,
-        on_recreated=link.on_recreated,
-        on_refused=link.on_refused,
-        exactly_once=link.exactly_once,
-        replication_factor=link.replication_factor,
-        rate_limit=link.rate_limit,
-        refresh_topics_interval_s=link.refresh_topics_interval_s,
-        emit_checkpoints=link.emit_checkpoints,
-        emit_offset_syncs=link.emit_offset_syncs,
-        emit_heartbeats=link.emit_heartbeats,
-        heartbeats_replication=link.heartbeats_replication,
-        offset_syncs_topic_location=link.offset_syncs_topic_location,
-        take_over=TakeOver.of(source) if link.take_over_mirrormaker else None,
-    )
+    return link_between(ends[0], ends[1], topology.links[name])
 
 
 def store_settings(topology: Topology, runtime: Runtime, name: str) -> ObjectStoreSettings:

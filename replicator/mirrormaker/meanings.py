@@ -137,7 +137,7 @@ PRODUCER: Final[Mapping[str, Meaning]] = {
     "max.request.size": Meaning("flow.produce_request_bytes", _whole),
 }
 
-_SCHEDULE = "a link has no tasks or workers: one process copies all its partitions"
+_SCHEDULE = "a link has no tasks: all processes that are started with this file share its partitions"
 _METRICS = "metrics are Prometheus's: --metrics-port"
 _REST = "there is no REST between workers: remove it"
 _CONNECT = "there is no Connect worker here: remove it"

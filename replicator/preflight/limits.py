@@ -103,9 +103,13 @@ def replicas(facts: Facts) -> Iterator[Finding]:
     """Replication factors that cannot be had, or with which nothing can be written."""
     brokers = len(facts.target.brokers)
     on = facts.settings
-    for what, factor in (
-        ("replication_factor", on.replication_factor),
-        ("internal_replication_factor", on.internal_replication_factor),
+    for what, theirs, factor in (
+        ("replication_factor", "replication.factor", on.replication_factor),
+        (
+            "internal_replication_factor",
+            "offset.storage.replication.factor",
+            on.internal_replication_factor,
+        ),
     ):
         if factor > brokers:
             yield Finding(
@@ -113,7 +117,8 @@ def replicas(facts: Facts) -> Iterator[Finding]:
                 "replicas",
                 facts.target.alias,
                 f"{what} is {factor} and the target has {brokers} brokers",
-                f"set {what} to at most {brokers} (-1: the target's default) or add brokers",
+                f"set {what} (in a file of MirrorMaker 2: {theirs}) to at most {brokers} (-1: the target's"
+                " default) or add brokers",
             )
     never: dict[tuple[str, str], list[str]] = {}
     fragile: dict[tuple[str, str], list[str]] = {}

@@ -11,10 +11,15 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
 
 from protocol.types import TopicPartition
 from replicator.settings import LinkSettings
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -148,7 +153,17 @@ def changed(settings: LinkSettings, values: Mapping[str, Any]) -> LinkSettings:
         live = ", ".join(sorted(LIVE_SETTINGS))
         raise ValueError(f"{', '.join(fixed)}: cannot be changed while the link runs (only {live})")
     whole = {name: getattr(settings, name) for name in LinkSettings.model_fields}
-    return LinkSettings.model_validate(whole | dict(values))
+    try:
+        return LinkSettings.model_validate(whole | dict(values))
+    except ValidationError as error:
+        raise ValueError("; ".join(_said(found) for found in error.errors(include_url=False))) from error
+
+
+def _said(found: ErrorDetails) -> str:
+    """Without pydantic's own words around it; what was given is named, unless all settings were."""
+    message = found["msg"].removeprefix("Value error, ")
+    where = ".".join(str(part) for part in found["loc"])
+    return f"{where}: {message} (given: {found['input']!r})" if where else message
 
 
 def pause_rows(scope: Scope, wish: Wish) -> dict[str, bytes | None]:

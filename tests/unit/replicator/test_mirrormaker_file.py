@@ -147,7 +147,7 @@ def test_what_has_no_meaning_is_said_with_what_to_do():
             """
         )
     )
-    assert "one process copies all" in said["tasks.max"]
+    assert "share its partitions" in said["tasks.max"]
     assert "no lag to allow" in said["offset.lag.max"]
     assert "what is committed" in said["A->B.consumer.isolation.level"]
     assert "write it as replication.factor" in said["B.replication.factor"]

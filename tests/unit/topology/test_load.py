@@ -191,3 +191,18 @@ clusters:
     assert "whole number" in messages[1]
     assert "use ZooKeeper" in messages[2]
     assert "retention.ms" in messages[3]
+
+
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ("{topics: [orders], offsets: identical}", "naming has to be identity"),
+        ("{topics: [orders], origin_headers_ignored: true}", "origin_headers: true"),
+    ],
+)
+def test_settings_of_a_link_that_do_not_go_together_are_a_mistake_of_the_file(link: str, said: str) -> None:
+    [(line, message)] = problems_of(GOOD.replace("{topics: [orders]}", link))
+    assert line == 9
+    assert said in message
+    assert "pydantic" not in message
+    assert "Value error" not in message
