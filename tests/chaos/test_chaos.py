@@ -26,8 +26,8 @@ _ALWAYS = "high_watermark"
 
 
 def test_three_brokers_under_faults(tmp_path: Path) -> None:
-    """In a process of its own: a confluent-kafka that waits for ever with the interpreter's lock (in `unassign`
-    of a revoke callback) would hold up all tests, and no time limit in here could end it. Then once more.
+    """In a process of its own, and once more if that hangs: a confluent-kafka that waits for ever with the
+    interpreter's lock (in `unassign` of a revoke callback) would hold up all tests, time limits included.
     """
     for _ in range(2):
         ended, said = _chaos(tmp_path)
