@@ -24,7 +24,7 @@ def mirror(of: bytes = ID) -> MirrorSource:
 @pytest.fixture
 def half_dead(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     """Broker 2 takes requests and says nothing; `orders-1` has no leader, `orders-3` an error of its own."""
-    monkeypatch.setattr(assessing, "ASK_S", 3.0)
+    monkeypatch.setattr(assessing, "ASK_S", 8.0)
     cluster = FakeCluster(2)
     cluster.topic("orders", [1, -1, 2, 1], topic_id=ID)
     cluster.topic("again", [1], topic_id=OTHER)
