@@ -19,9 +19,10 @@ SLICE_NS = 100_000
 """The least that the kernel takes."""
 KERNELS_OWN = 0
 
-
 _ATTRIBUTES = struct.Struct("=IIQiIQQQ")  # size, policy, flags, nice, priority, runtime, deadline, period
-_SYSTEM_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}  # sched_setattr, sched_getattr
+_SYSTEM_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
+_SET, _GET = _SYSTEM_CALLS.get(platform.machine(), (-1, -1)) if sys.platform == "linux" else (-1, -1)
+"""sched_setattr, sched_getattr; -1 where they are not known."""
 
 
 def shorten(slice_ns: int = SLICE_NS) -> bool:
@@ -30,20 +31,16 @@ def shorten(slice_ns: int = SLICE_NS) -> bool:
     Threads and processes that it starts from then on have them too (a thread that waits for a processor with
     the interpreter's lock holds up the loop). Work in the background asks for KERNELS_OWN again.
     """
-    numbers = _SYSTEM_CALLS.get(platform.machine()) if sys.platform == "linux" else None
-    if numbers is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
+    if _SET < 0 or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return False  # whoever started it as batch or idle work meant that
     nice = os.getpriority(os.PRIO_PROCESS, 0)
     asked = _ATTRIBUTES.pack(_ATTRIBUTES.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)
-    return bool(ctypes.CDLL(None).syscall(numbers[0], 0, asked, 0) == 0)
+    return bool(ctypes.CDLL(None).syscall(_SET, 0, asked, 0) == 0)
 
 
 def slice_ns(thread: int = 0) -> int | None:
     """The slice of a thread or process; 0 where the kernel does not tell, None where it cannot be asked."""
-    numbers = _SYSTEM_CALLS.get(platform.machine()) if sys.platform == "linux" else None
-    if numbers is None:
-        return None
     found = ctypes.create_string_buffer(_ATTRIBUTES.size)
-    if ctypes.CDLL(None).syscall(numbers[1], thread, found, _ATTRIBUTES.size, 0):
+    if _GET < 0 or ctypes.CDLL(None).syscall(_GET, thread, found, _ATTRIBUTES.size, 0):
         return None
     return int(_ATTRIBUTES.unpack(found.raw)[5])

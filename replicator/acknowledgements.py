@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 from protocol.types import TopicPartition
@@ -71,14 +72,9 @@ def differences_of(tp: TopicPartition, ledger: PartitionLedger) -> list[Differen
 def open_differences(
     ledgers: Mapping[TopicPartition, PartitionLedger], acknowledged: Collection[Difference]
 ) -> list[Difference]:
-    """Those that nobody has acknowledged yet."""
-    return [
-        found
-        for tp, ledger in ledgers.items()
-        if ledger.differences
-        for found in differences_of(tp, ledger)
-        if found not in acknowledged
-    ]
+    """Those of ledgers that nobody has acknowledged yet."""
+    found = (differences_of(tp, ledger) for tp, ledger in ledgers.items() if ledger.differences)
+    return open_among(chain.from_iterable(found), acknowledged)
 
 
 def open_among(differences: Iterable[Difference], acknowledged: Collection[Difference]) -> list[Difference]:

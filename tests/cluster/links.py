@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from prometheus_client import CollectorRegistry
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
@@ -21,7 +22,9 @@ from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
 from replicator.settings import LinkSettings
 from replicator.worker import LinkStatus, run_link
+from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
+from tests.support.slow import slow
 from tests.support.zookeeper import fresh_chroot
 
 _numbers = itertools.count(1)
@@ -71,6 +74,24 @@ def two_brokers(zookeeper_server: EmbeddedZooKeeper, folder: Path) -> Iterator[P
     finally:
         for broker in brokers:
             broker.kill()
+
+
+SOURCES = (
+    pytest.param("isthmus", marks=pytest.mark.cluster),
+    pytest.param("apache", marks=[pytest.mark.interop, slow("a start of Apache Kafka as the source")]),
+)
+"""Parameters of `two_clusters`."""
+
+
+@contextlib.contextmanager
+def two_clusters(source: str, zookeeper_server: EmbeddedZooKeeper, folder: Path) -> Iterator[Pair]:
+    """Two clusters of one broker; the source is ours, or Apache Kafka's."""
+    with two_brokers(zookeeper_server, folder) as ours:
+        if source == "isthmus":
+            yield ours
+            return
+        with apache_kafka(fresh("source")) as east:
+            yield Pair("apache", east, ours.west)
 
 
 def fresh(prefix: str) -> str:

@@ -10,7 +10,7 @@ from replicator.drift import mirrors_now
 from replicator.link_report import link_report
 from replicator.progress import ProgressStore, read_ledgers
 from tests.cluster.links import (
-    Pair,
+    SOURCES,
     content,
     copied_to,
     create,
@@ -19,28 +19,16 @@ from tests.cluster.links import (
     produce,
     running,
     some,
-    two_brokers,
+    two_clusters,
 )
-from tests.support.apache_kafka import apache_kafka
 from tests.support.slow import slow
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("isthmus", marks=pytest.mark.cluster),
-        pytest.param("apache", marks=[pytest.mark.interop, slow("a start of Apache Kafka as the source")]),
-    ],
-)
+@pytest.fixture(scope="module", params=SOURCES)
 def pair(request, tmp_path_factory):
-    """Two clusters of one broker; the source is ours, or Apache Kafka's."""
     server = request.getfixturevalue("zookeeper_server")
-    with two_brokers(server, tmp_path_factory.mktemp("pair")) as ours:
-        if request.param == "isthmus":
-            yield ours
-            return
-        with apache_kafka("recreated-east") as east:
-            yield Pair("apache", east, ours.west)
+    with two_clusters(request.param, server, tmp_path_factory.mktemp("pair")) as made:
+        yield made
 
 
 async def _made_again(client, topic, partitions=1):

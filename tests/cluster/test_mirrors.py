@@ -9,28 +9,15 @@ from protocol.client import Committed
 from protocol.errors import KafkaError
 from protocol.records import Codec
 from protocol.types import TopicPartition
-from tests.cluster.links import Pair, create, eventually, fresh, produce, some, two_brokers
+from tests.cluster.links import SOURCES, create, eventually, fresh, produce, some, two_clusters
 from tests.cluster.mirrors import log_bytes, mirror_link, mirroring, same_logs, transactional, write
-from tests.support.apache_kafka import apache_kafka
-from tests.support.slow import slow
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param("isthmus", marks=pytest.mark.cluster),
-        pytest.param("apache", marks=[pytest.mark.interop, slow("a start of Apache Kafka as the source")]),
-    ],
-)
+@pytest.fixture(scope="module", params=SOURCES)
 def pair(request, tmp_path_factory):
-    """Two clusters of one broker; the source is ours, or Apache Kafka's."""
     server = request.getfixturevalue("zookeeper_server")
-    with two_brokers(server, tmp_path_factory.mktemp("pair")) as pair:
-        if request.param == "isthmus":
-            yield pair
-            return
-        with apache_kafka("mirror-east") as east:
-            yield Pair("apache", east, pair.west)
+    with two_clusters(request.param, server, tmp_path_factory.mktemp("pair")) as made:
+        yield made
 
 
 def fill(bootstrap, topic):
