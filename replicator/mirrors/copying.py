@@ -175,37 +175,32 @@ class Copying:
                     part.fetching = False
 
     async def _to_fetch(self, node: int) -> tuple[dict[TopicPartition, MirrorPartition], bool]:
+        """Looks leaders up once for all partitions: this runs before each fetch."""
         wanted: dict[TopicPartition, MirrorPartition] = {}
-        left_out = False
-        room = await self._room_left()
-        for part in sorted(self.partitions.values(), key=lambda part: part.fetched):
-            tp = part.tp
-            if part.state is not State.COPYING:
-                left_out = True
-                continue
+        room = Room(self._flow.max_bytes_in_flight)
+        copying = [part for part in self.partitions.values() if part.state is State.COPYING]
+        left_out = len(copying) < len(self.partitions)
+        here: list[tuple[MirrorPartition, int, int]] = []
+        for part in copying:
             try:
-                leader = await self._source.leader(tp)
-                at_target = (await self._target.leader(tp)).node
+                leader = await self._source.leader(part.tp)
+                at_target = (await self._target.leader(part.tp)).node
             except ProtocolError as error:
                 part.realign(_now(), str(error))
                 continue
-            if leader.node != node:
-                continue
-            if leader.epoch != part.source_epoch:
+            room.holds(at_target, part.queued_bytes)
+            if leader.node == node:
+                here.append((part, leader.epoch, at_target))
+        for part, epoch, at_target in sorted(here, key=lambda found: found[0].fetched):
+            if part.state is not State.COPYING:  # another has found something meanwhile
+                left_out = True
+            elif epoch != part.source_epoch:
                 part.realign(_now())  # another leader: does its log hold what the mirror has?
             elif part.queued_bytes >= self._flow.partition_bytes_in_flight or room.is_full(at_target):
                 left_out = True
             else:
-                wanted[tp] = part
+                wanted[part.tp] = part
         return wanted, left_out
-
-    async def _room_left(self) -> Room:
-        room = Room(self._flow.max_bytes_in_flight)
-        for part in list(self.partitions.values()):
-            if part.state is State.COPYING:
-                with contextlib.suppress(ProtocolError):
-                    room.holds((await self._target.leader(part.tp)).node, part.queued_bytes)
-        return room
 
     async def _fetch(self, node: int, wanted: dict[TopicPartition, MirrorPartition], wait_ms: int) -> None:
         asked = {tp: part.position for tp, part in wanted.items()}
