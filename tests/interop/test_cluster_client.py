@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -117,7 +117,11 @@ async def test_topics(client):
     assert broker["log.dirs"].read_only
 
     await client.delete_topics(list(names))
-    assert one not in (await client.metadata(None)).topics
+
+    async def topics() -> Collection[str]:  # Apache Kafka answers before its brokers know
+        return (await client.metadata(None)).topics
+
+    await eventually(topics, lambda found: one not in found)
     with pytest.raises(KafkaError, match=r"topic never: .*UNKNOWN_TOPIC_OR_PARTITION"):
         await client.delete_topics(["never"], retry=NO_RETRIES)
 

@@ -97,9 +97,12 @@ def consume(cluster: Cluster, topic: str, count: int, partition: int = 0) -> lis
 
 
 def stored_bytes(cluster: Cluster, broker: int, topic: str, partition: int = 0) -> int:
-    """Size of a replica's segments, -1 without one."""
+    """Size of a replica's segments, -1 without one, also when it goes while it is looked at."""
     folder = cluster.brokers[broker].directory / "data" / "log" / f"{topic}-{partition}"
-    return sum(path.stat().st_size for path in folder.glob("*.log")) if folder.exists() else -1
+    try:
+        return sum(path.stat().st_size for path in folder.glob("*.log")) if folder.exists() else -1
+    except FileNotFoundError:
+        return -1
 
 
 def metric(url: str, name: str) -> float:
