@@ -20,14 +20,14 @@ from tests.chaos.run import run
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 _SLOW = pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="set ISTHMUS_SLOW=1")
 ROOT = Path(__file__).parents[2]
-_ENDED_WITHIN_S = 400
+_ENDED_WITHIN_S = 430
 _ALWAYS = "high_watermark"
 """The one that takes least time."""
 
 
 def test_three_brokers_under_faults(tmp_path: Path) -> None:
     """In a process of its own, and once more if that hangs: a confluent-kafka that waits for ever with the
-    interpreter's lock (in `unassign` of a revoke callback) would hold up all tests, time limits included.
+    interpreter's lock (`grouping.Member.leave`) would hold up all tests, time limits included.
     """
     for _ in range(2):
         ended, said = _chaos(tmp_path)
@@ -37,13 +37,13 @@ def test_three_brokers_under_faults(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "build/chaos/report.json").read_text())
     assert not any(report["anomalies"].values()), report
     assert not report["failures"], report
-    assert report["acknowledged"] > 200
-    assert sum(report["faults"].values()) >= 2
+    assert report["acknowledged"] > 2000
+    assert sum(report["faults"].values()) >= 10
 
 
 def _chaos(folder: Path) -> tuple[bool, str]:
-    """Whether a run of half a minute came to an end, and what it said."""
-    command = [sys.executable, "-m", "tests.chaos", "--minutes", "0.5", "--seed", "20261128"]
+    """Whether a run of some minutes came to an end, and what it said."""
+    command = [sys.executable, "-m", "tests.chaos", "--minutes", "2", "--seed", "20261128"]
     with subprocess.Popen(
         command,
         cwd=folder,
