@@ -100,9 +100,9 @@ class Member:
         return found
 
     def leave(self) -> None:
-        """Gives everything back first, while the group still answers. A revoke callback that runs within `close`
-        may find the group's end come already, and then librdkafka never answers its `unassign` (issues 4041 and
-        4884), for which confluent-kafka waits with the interpreter's lock: every thread would stand still.
+        """Gives everything back first, while the group still answers. A revoke callback within `close` may
+        find that the group has ended: librdkafka never answers its `unassign` then (issues 4041, 4884), and
+        confluent-kafka waits for that with the interpreter's lock, so that every thread stands still.
         """
         self.consumer.unsubscribe()
         deadline = time.monotonic() + _GIVEN_BACK_S
