@@ -30,7 +30,8 @@ from transfer.engine import Engine
 from transfer.kafka.fetcher import FetchSettings
 from transfer.kafka.sink import KafkaSink, ProduceSettings
 from transfer.kafka.source import KafkaSource
-from transfer.kafka.transactional import Transactions, TransactionSettings
+from transfer.kafka.transactional import Transactions
+from transfer.kafka.transactional_producer import TransactionSettings
 from transfer.ledger import PartitionLedger
 
 _COMMIT_S = 5.0

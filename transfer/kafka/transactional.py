@@ -1,10 +1,9 @@
 """Writing in transactions: data of many partitions, and the progress that says how far each is, at once.
 
-Owns the producer with its transactional id and the course of its transactions: partitions are added as they
-have something to send; after some time or bytes what has begun is finished, progress is written, the
-transaction ends; who waits is answered then. Whatever cannot be known for certain is aborted (KIP-98), and
-the next epoch asked for (KIP-360), so that nothing late of one transaction gets into the next. What progress
-is, and where it is kept, is the journal's.
+Owns the course of transactions: partitions are added as they have something to send; after some time or bytes
+what has begun is finished, progress is written, the transaction ends; who waits is answered then. Whatever
+cannot be known for certain is aborted (KIP-98), and the next epoch asked for (KIP-360), so that nothing late
+of one transaction gets into the next. What progress is, and where it is kept, is the journal's.
 """
 
 from __future__ import annotations
@@ -18,43 +17,29 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from protocol.client import ClusterClient, ProducerId
-from protocol.client.retry import RetryPolicy, may_be_cured
+from protocol.client.retry import may_be_cured
 from protocol.client.transaction_calls import FENCED
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import Buffer, TopicPartition
 from transfer.endpoint import AbortedError, OutcomeUnknownError, RefusedError, TransferError
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
 from transfer.kafka.transaction import Aside, Transaction, Write
+from transfer.kafka.transactional_producer import (
+    ASK_AGAIN_S,
+    STUCK_S,
+    TransactionalProducer,
+    TransactionSettings,
+)
 from transfer.ledger import Copied, ProducerState
 from transfer.rewrite import built
 
 _log = logging.getLogger("isthmus.transfer")
 
-_IDS = 4
-"""A producer whose last transaction stays unfinished at the brokers goes on under another id."""
-_STUCK_S = 5.0
 _PROBE_S = 1.0
-_ASK_AGAIN_S = 0.1
 _HELD_UP_S = 2.0
 """So long partitions of brokers that answer wait for a broker of which nothing is heard."""
-_INIT_RETRY = RetryPolicy(total_s=_STUCK_S, longest_wait_s=0.2)
-_INIT_SOON = RetryPolicy(total_s=1.0, longest_wait_s=0.2)
-"""Where a broker is silent, its partitions keep a transaction from completing: another id is taken soon."""
 _NO_PERMIT = "this worker may not write any more"
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
-    """How transactions of a link are named and when they end."""
-
-    transactional_id: str
-    timeout_ms: int = 30_000
-    """After which the coordinator aborts what a dead producer has left open."""
-    interval_s: float = 0.2
-    max_bytes: int = 64 << 20
-    end_s: float = 10.0
-    """A partition that keeps a transaction from ending for so long is left out."""
 
 
 class Journal(Protocol):
@@ -110,10 +95,7 @@ class Transactions:
         self._settings = settings
         self._journal = journal
         self._may_write = may_write
-        self._slot = 0
-        self._times_fenced = 0
-        self._producer: ProducerId | None = None
-        self._next_epoch = False
+        self._producer = TransactionalProducer(client, settings, journal.register, may_write)
         self._sequences: dict[TopicPartition, int] = {}
         self._wanting: dict[ProduceLane, None] = {}
         self._current: Transaction | None = None
@@ -124,7 +106,6 @@ class Transactions:
         self._leave: Callable[[ProduceLane], None] = lambda _: None
         self._open: Callable[[TopicPartition], ProduceLane] = lambda tp: ProduceLane(tp)
         self._progress: ProduceLane | None = None
-        self._identifying = asyncio.Lock()
         self.counts = Counts()
         self.problem = ""
         self.on_end: Callable[[bool], None] = lambda _: None
@@ -144,10 +125,7 @@ class Transactions:
     @property
     def transactional_id(self) -> str:
         """In use now."""
-        base = self._settings.transactional_id
-        if self._times_fenced:
-            base = f"{base}.anew-{self._times_fenced}"
-        return f"{base}.{self._slot}" if self._slot else base
+        return self._producer.transactional_id
 
     # What lanes and the sink ask and say
 
@@ -239,7 +217,7 @@ class Transactions:
 
     async def run(self) -> None:
         """Transaction after transaction, for ever."""
-        pause = _ASK_AGAIN_S
+        pause = ASK_AGAIN_S
         while True:
             self._stirred.clear()
             if not self._candidates() and not self._journal.pending:
@@ -247,7 +225,7 @@ class Transactions:
                 continue
             try:
                 await self._transact(await self._identified())
-                self.problem, pause = "", _ASK_AGAIN_S
+                self.problem, pause = "", ASK_AGAIN_S
             except ProtocolError as error:
                 self.problem = f"transactions of {self.transactional_id}: {error}"
                 _log.warning("%s", self.problem)
@@ -256,7 +234,7 @@ class Transactions:
 
     async def abort_open(self) -> None:
         """At the end: readers need not wait for the transaction's timeout."""
-        now, producer = self._current, self._producer
+        now, producer = self._current, self._producer.id
         if now is not None and now.lanes and producer is not None:
             now.spoil("closed")
             with contextlib.suppress(ProtocolError):
@@ -264,54 +242,17 @@ class Transactions:
 
     async def ready(self) -> None:
         """Returns once the producer has its id, so that nothing of an earlier one with it is open."""
-        while self._producer is None or self._next_epoch:
+        while not self._producer.ready:
             if self._current is None and not self._wanting:
                 await self._identified()
             else:
-                await asyncio.sleep(_ASK_AGAIN_S)
+                await asyncio.sleep(ASK_AGAIN_S)
 
     async def _identified(self) -> ProducerId:
-        async with self._identifying:
-            while True:
-                while not self._may_write():  # noqa: ASYNC110 (a permit sets no event)
-                    await asyncio.sleep(_ASK_AGAIN_S)
-                if self._producer is not None and not self._next_epoch:
-                    return self._producer
-                try:
-                    taken = await self._take(self._producer)
-                except KafkaError as error:
-                    if error.code is ErrorCode.CONCURRENT_TRANSACTIONS:
-                        self._other_id()
-                    elif error.code in FENCED and self._producer is not None:
-                        self._leave_id()  # perhaps another's by now: whether we may have one is asked first
-                        continue
-                    raise
-                if self._may_write():
-                    self._producer, self._next_epoch = taken, False
-                    self._sequences.clear()
-
-    async def _take(self, before: ProducerId | None) -> ProducerId:
-        if before is None:
-            await self._journal.register(self.transactional_id)
-        return await self._client.init_transactional_producer(
-            self.transactional_id,
-            self._settings.timeout_ms,
-            before,
-            retry=_INIT_SOON if self._aside.holds_any else _INIT_RETRY,
-        )
-
-    def _leave_id(self) -> None:
-        """Whoever has fenced us strikes the id off the record, perhaps only in a moment: taken again, it
-        would be one that no successor finds."""
-        self._times_fenced += 1
-        self._slot, self._producer, self._next_epoch = 0, None, False
-
-    def _other_id(self) -> None:
-        """The last transaction is decided, but a partition of it cannot be told (its leader is away)."""
-        stuck = self.transactional_id
-        self._slot = (self._slot + 1) % _IDS
-        self._producer, self._next_epoch = None, False
-        _log.warning("%s is still completing, going on as %s", stuck, self.transactional_id)
+        found, is_new = await self._producer.identified(soon=self._aside.holds_any)
+        if is_new:
+            self._sequences.clear()
+        return found
 
     def _candidates(self) -> list[ProduceLane]:
         now = self._time()
@@ -343,7 +284,7 @@ class Transactions:
         except _FencedError as error:
             outcome = OutcomeUnknownError
             now.spoil(str(error))
-            self._leave_id()
+            self._producer.leave()
         except _UnknownError as error:
             outcome = OutcomeUnknownError
             now.spoil(str(error))
@@ -362,7 +303,7 @@ class Transactions:
             else:
                 self.counts.aborted += 1
                 self.counts.aborted_why = now.spoiled or "it could not be ended"
-                self._next_epoch = self._producer is not None
+                self._producer.ask_for_next_epoch()
                 _log.warning("%s: a transaction was aborted: %s", self.transactional_id, now.spoiled)
                 now.failed(outcome, f"its transaction was aborted ({now.spoiled})")
         self._ended.set()
@@ -402,9 +343,9 @@ class Transactions:
                 return
             if FENCED & codes:
                 raise _FencedError(f"{self.transactional_id}: {next(iter(FENCED & codes)).name}")
-            stuck = self._time() - began > _STUCK_S
+            stuck = self._time() - began > STUCK_S
             if stuck and not now.lanes and ErrorCode.CONCURRENT_TRANSACTIONS in codes:
-                self._other_id()
+                self._producer.go_on_elsewhere()
                 return
             self._leave_out(adding, answers)
             await asyncio.sleep(pause)

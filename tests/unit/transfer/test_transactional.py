@@ -13,7 +13,8 @@ from transfer.kafka import transactional
 from transfer.kafka.lane import Pending as Batch
 from transfer.kafka.lane import ProduceLane, Ticket
 from transfer.kafka.transaction import Aside
-from transfer.kafka.transactional import Transactions, TransactionSettings
+from transfer.kafka.transactional import Transactions
+from transfer.kafka.transactional_producer import TransactionSettings
 from transfer.rewrite import plan
 
 PROGRESS = TopicPartition("progress", 0)
@@ -83,7 +84,10 @@ class Target:
     def __init__(self, **settings):
         self.coordinator, self.journal = Coordinator(), Progress()
         on = {"interval_s": 0.01, "end_s": 0.2, **settings}
-        self.transactions = Transactions(self.coordinator, TransactionSettings("link", **on), self.journal)
+        self.may_write = lambda: True
+        self.transactions = Transactions(
+            self.coordinator, TransactionSettings("link", **on), self.journal, lambda: self.may_write()
+        )
         self.lanes = {}
         self.log = []
         self.silent = set()
@@ -213,7 +217,7 @@ async def test_who_is_fenced_does_not_know_the_outcome_and_takes_an_id_that_nobo
 
 async def test_an_id_that_is_another_s_when_its_next_epoch_is_asked_for_is_left(target):
     await within(target.write(A))
-    target.transactions._next_epoch = True
+    target.transactions._producer.ask_for_next_epoch()
     target.coordinator.init_answers = [KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)]
     await within(target.write(A))
     inits = [call for call in target.coordinator.calls if call[0] == "init"]
@@ -223,7 +227,7 @@ async def test_an_id_that_is_another_s_when_its_next_epoch_is_asked_for_is_left(
 
 async def test_nothing_is_taken_without_permission():
     target, allowed = Target(), []
-    target.transactions._may_write = lambda: bool(allowed)
+    target.may_write = lambda: bool(allowed)
     task = asyncio.create_task(target.transactions.run())
     done = target.write(A)
     await asyncio.sleep(0.2)
@@ -236,7 +240,7 @@ async def test_nothing_is_taken_without_permission():
 
 async def test_what_stands_in_a_transaction_is_not_committed_without_permission(target):
     asked_for, allowed = target.journal.batches, [True]
-    target.transactions._may_write = lambda: bool(allowed)
+    target.may_write = lambda: bool(allowed)
 
     def paused(written):
         allowed.clear()
@@ -250,7 +254,7 @@ async def test_what_stands_in_a_transaction_is_not_committed_without_permission(
 
 async def test_the_commit_is_not_asked_for_again_without_permission(target):
     allowed = [True]
-    target.transactions._may_write = lambda: bool(allowed)
+    target.may_write = lambda: bool(allowed)
     asked_for = target.coordinator.end_transaction
 
     async def lost(name, producer, *, commit):
@@ -282,7 +286,7 @@ async def test_a_topic_that_is_refused_stops_alone(target):
 
 
 async def test_a_transaction_that_the_brokers_do_not_finish_is_left_behind(target, monkeypatch):
-    monkeypatch.setattr(transactional, "_STUCK_S", 0.05)
+    monkeypatch.setattr(transactional, "STUCK_S", 0.05)
     await within(target.write(A))
     target.coordinator.add_answers = [{"all": ErrorCode.CONCURRENT_TRANSACTIONS}] * 1000
     done = target.write(A)
