@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from audit.lanes import Ends, Lane, Split, even_cuts, split_lane, with_ledger, without_ledger
-from audit.settings import AuditSettings, SameOffsets
+from audit.settings import AuditSettings
 from audit.sides import SideView, TopicView
 from protocol.types import TopicPartition
 from transfer.ledger import Lineage, PartitionLedger
@@ -36,7 +36,8 @@ class Plan:
 async def make_plan(
     settings: AuditSettings, source: SideView, target: SideView, ledgers: Ledgers | None
 ) -> Plan:
-    """`ledgers` by source partition; None when content decides or offsets are the same."""
+    """`ledgers` by source partition; None when content decides. Where offsets are the same they only say what
+    is missing."""
     plan = Plan()
     sources, targets = await asyncio.gather(
         source.topics({pair.source for pair in settings.topics}),
@@ -106,8 +107,10 @@ class _Pair:
     async def _lane(self, index: int) -> Lane | str:
         """The lane of one partition, or why it cannot be compared."""
         tp, to = TopicPartition(self.source.name, index), TopicPartition(self.target.name, index)
-        ledger = self.ledgers.get(tp) if self.ledgers is not None else None
-        if self.ledgers is not None and ledger is None:
+        same = self.settings.same_offsets
+        recorded = self.ledgers.get(tp) if self.ledgers is not None else None
+        ledger = None if same else recorded
+        if self.ledgers is not None and ledger is None and not same:
             return f"{tp}: there is no ledger of it"
         if ledger is not None and (problem := self._other_lineage(ledger)):
             return f"{tp}: {problem}"
@@ -119,8 +122,10 @@ class _Pair:
             return f"{tp} of {self.settings.source}: not readable: {source_ends}"
         if isinstance(target_ends, str):
             return f"{to} of {self.settings.target}: not readable: {target_ends}"
-        if isinstance(self.settings.alignment, SameOffsets):
+        if same:
             ledger = _same(tp, to, source_ends, target_ends)
+            if recorded is not None:
+                ledger.gaps, ledger.notes = recorded.gaps, recorded.notes
         if ledger is None:
             return without_ledger(0, tp, to, source_ends, target_ends)
         return with_ledger(0, to, ledger, source_ends, target_ends)

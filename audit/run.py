@@ -31,6 +31,7 @@ from connectors.errors import ConnectorError
 from connectors.object_store import open_store
 from connectors.restore_report import read_report
 from protocol.errors import ProtocolError
+from replicator.mirrors.on_record import read_lacks
 from replicator.progress import read_ledgers
 
 _TASKS_PER_CORE = 3
@@ -109,7 +110,8 @@ async def _ledgers(settings: AuditSettings) -> Ledgers | None:
     alignment = settings.alignment
     if isinstance(alignment, LinkLedger):
         async with alignment.access.client("isthmus-audit") as client:
-            return await read_ledgers(client, f"{alignment.source_alias}->{alignment.target_alias}")
+            read = read_lacks if alignment.identical else read_ledgers
+            return await read(client, f"{alignment.source_alias}->{alignment.target_alias}")
     if isinstance(alignment, RestoreLedger):
         async with open_store(alignment.store) as store:
             report = await read_report(store, alignment.backup_id, alignment.restore_id)

@@ -58,6 +58,8 @@ class LinkLedger(_Settings):
     target_alias: str
     bootstrap: str
     """Of the link's target, where its progress is."""
+    identical: bool = False
+    """Its mirrors have the source's offsets; on record is only what they lack."""
     properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
 
@@ -126,3 +128,9 @@ class AuditSettings(_Settings):
     settle_s: float = Field(default=10, ge=0)
     """How long a missing topic, a missing leader or an end that went back must last to be believed."""
     spark: SparkSettings = SparkSettings()
+
+    @property
+    def same_offsets(self) -> bool:
+        """Whether records belong together by their offsets alone."""
+        of = self.alignment
+        return isinstance(of, SameOffsets) or (isinstance(of, LinkLedger) and of.identical)

@@ -9,7 +9,8 @@ Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>` (`with
 `partition/<topic>/<n>`,
 `former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
 `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `transactional-id/<id>`, `mirror/<topic>`
-(`mirror_rows`), `group/<group>` (`group_rows`), `control/…` and `worker/…` (`workers`).
+(`mirror_rows`), `group/<group>` (`group_rows`), `difference/…` of mirrors with identical offsets
+(`difference_rows`), `control/…` and `worker/…` (`workers`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from protocol.client import Acl, ClusterClient
 from protocol.types import TopicPartition
-from replicator import acknowledgements, acl_store, group_rows, mirror_rows
+from replicator import acknowledgements, acl_store, difference_rows, group_rows, mirror_rows
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.acl_rules import Granted
 from replicator.group_rows import GroupNotes
@@ -154,6 +155,7 @@ class Progress:
     """Partitions whose newest record in the log is not their owner's: the owner has to write it again."""
     _ledgers: dict[TopicPartition, tuple[bytes, PartitionLedger]] = field(default_factory=dict)
     _acls: dict[bytes, dict[Acl, Granted]] = field(default_factory=dict)
+    _differences: dict[TopicPartition, dict[bytes, Difference]] = field(default_factory=dict)
     _heads: dict[TopicPartition, bytes] = field(default_factory=dict)
     _parts: dict[bytes, bytes] = field(default_factory=dict)
     """Slices, and where partitions stood in topics that they are not copied into any more."""
@@ -186,6 +188,18 @@ class Progress:
             row = acknowledgements.read_row(key, value or b"")
             if row is not None:
                 self.acknowledged[row[0]] = row[1]
+        elif key.startswith(difference_rows.PREFIX.encode()):
+            self._apply_difference(key, value)
+
+    def _apply_difference(self, key: bytes, value: bytes | None) -> None:
+        if value is None:
+            return
+        try:
+            found = difference_rows.read_row(key, value)
+        except ValueError as error:
+            _log.error("a difference on record cannot be read: %r: %s", key, error)
+        else:
+            self._differences.setdefault(found.tp, {})[key] = found
 
     def _apply_group(self, group: str, value: bytes | None) -> None:
         self.groups.pop(group, None)
@@ -247,6 +261,14 @@ class Progress:
     def partitions(self) -> Set[TopicPartition]:
         """All that have progress."""
         return self._heads.keys()
+
+    def of_mirror(self, tp: TopicPartition) -> Mapping[bytes, Difference]:
+        """What the mirrors of one partition lack, by the row's key."""
+        return self._differences.get(tp, {})
+
+    def of_mirrors(self) -> Iterator[Difference]:
+        """What any mirror lacks."""
+        return (found for rows in self._differences.values() for found in rows.values())
 
     def acls(self) -> dict[Acl, Granted]:
         """What the link has granted at the target, and why."""
@@ -432,6 +454,11 @@ class ProgressStore:
     async def save_acknowledged(self, acknowledged: Acknowledged) -> None:
         """Notes who took note of which differences."""
         await self._topic.append([acknowledgements.row_of(*item) for item in acknowledged.items()])
+
+    async def save_differences(self, found: Iterable[tuple[Difference, str]]) -> None:
+        """Notes what mirrors lack, with the ids of the source's topics, and takes it in."""
+        await self._topic.append([difference_rows.row_of(*item) for item in found])
+        await self.refresh()
 
     async def save_transactional_id(self, name: str, owner: str) -> None:
         """Notes a producer that may have transactions open."""

@@ -117,6 +117,7 @@ def link_audit_settings(
             target_alias=settings.target.alias,
             bootstrap=settings.target.bootstrap,
             properties=settings.target.properties,
+            identical=settings.offsets == "identical",
         )
     return AuditSettings(
         source=_side(settings.source),

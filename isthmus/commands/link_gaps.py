@@ -61,7 +61,12 @@ def acknowledge_gap(
     )
     if as_json:
         print_json(
-            {"link": link, "by": who, "dry_run": dry_run, "acknowledged": [_json(row) for row in rows]}
+            {
+                "link": link,
+                "by": who,
+                "dry_run": dry_run,
+                "acknowledged": [difference_json(row) for row in rows],
+            }
         )
         return
     for row in rows:
@@ -77,15 +82,15 @@ async def _acknowledge(
     *,
     dry_run: bool,
 ) -> list[Difference]:
-    from replicator.acknowledgements import open_among, open_differences
-    from replicator.mirrors.keeping import gaps_on_record
+    from replicator.acknowledgements import open_differences
+    from replicator.mirrors.on_record import open_ever
     from replicator.progress import ProgressStore
 
     async with settings.target.client("isthmus-cli") as client:
         store = ProgressStore(client, settings.progress_topic)
         progress = await (store.refresh() if dry_run else store.load())
         if settings.offsets == "identical":
-            missing = open_among(await gaps_on_record(client, settings), store.acknowledged)
+            missing = await open_ever(client, settings)
         else:
             ledgers = {tp: entry.ledger for tp, entry in progress.entries().items()}
             missing = open_differences(ledgers, store.acknowledged)
@@ -104,7 +109,8 @@ def noted(row: dict[str, Any], kind: str, start: int, end: int) -> str:
     return ""
 
 
-def _json(found: Difference) -> dict[str, Any]:
+def difference_json(found: Difference) -> dict[str, Any]:
+    """For machines."""
     return {
         "topic": found.tp.topic,
         "partition": found.tp.partition,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.commands.link_gaps import acknowledge_gap
+from isthmus.commands.mirror_tables import (
+    CUT_COLUMNS,
+    Standing,
+    cut_plan,
+    plan,
+    say_once,
+    show_cuts,
+    show_done,
+    show_risks,
+)
 from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import DIFFERENCES, confirm, note, print_json, print_table, say
 from isthmus.stores import run_connectors
@@ -19,7 +29,7 @@ from isthmus.topologies import DEFAULT_FILE
 
 if TYPE_CHECKING:
     from protocol.client import ClusterClient
-    from replicator.mirrors.assessing import Risk
+    from replicator.acknowledgements import Difference
     from replicator.mirrors.reversing import Parting
     from replicator.settings import ClusterEnd, LinkSettings
 
@@ -28,10 +38,6 @@ app = typer.Typer(
 )
 
 _ANSWER_S = 5.0
-_RISK_COLUMNS = (
-    "topic", "partition", "mirror_end", "source_end", "records", "seconds", "open_transactions", "counted",
-)  # fmt: skip
-_CUT_COLUMNS = ("topic", "partition", "common_end", "old_end", "new_end", "records", "seconds")
 
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", help="these only; all of the link by default")
@@ -54,13 +60,16 @@ app.command()(acknowledge_gap)
 def status(link: LinkName, topic: Topics = None, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
     """Show how far each mirror is, and what a failover would lose now.
 
-    With the source at hand the records are counted; without it they are what the link knew last.
+    With the source at hand the records are counted; without it they are what the link knew last. Ends with 3
+    when there are gaps (or stretches that were cut off) that nobody has acknowledged.
 
     Example: isthmus mirrors status 'east->west'
     """
     settings, asked = link_of(link, file, mirrors=True)
     found = run_connectors(lambda: _risks(settings, _names(topic)), target_only(asked))
-    _show_risks(link, found, as_json=as_json)
+    show_risks(link, found, as_json=as_json)
+    if found.differences is None or found.differences:
+        raise typer.Exit(DIFFERENCES)
 
 
 @app.command()
@@ -89,9 +98,9 @@ def promote(
     names = _names(topic)
     before = run_connectors(lambda: _risks(settings, names, live=True), asked)
     if dry_run:
-        _show_risks(link, before, as_json=as_json)
+        show_risks(link, before, as_json=as_json)
         return
-    confirm(_plan(f"promote to {settings.target.alias}", before), yes=yes)
+    confirm(plan(f"promote to {settings.target.alias}", before), yes=yes)
 
     async def work() -> dict[str, Any]:
         from replicator.mirrors.assessing import find_mirrors
@@ -104,14 +113,14 @@ def promote(
                 target,
                 settings,
                 mirrors,
-                _once(),
+                say_once(),
                 timeout_s=timeout,
                 fence=fence,
                 abort_open=abort_open,
             )
             return done.to_json()
 
-    _done(link, "promoted", run_connectors(work, asked), as_json=as_json)
+    show_done(link, "promoted", run_connectors(work, asked), as_json=as_json)
 
 
 @app.command()
@@ -135,9 +144,9 @@ def failover(
     names = _names(topic)
     before = run_connectors(lambda: _risks(settings, names), target_only(asked))
     if dry_run:
-        _show_risks(link, before, as_json=as_json)
+        show_risks(link, before, as_json=as_json)
         return
-    confirm(_plan(f"fail over to {settings.target.alias} now", before), yes=yes)
+    confirm(plan(f"fail over to {settings.target.alias} now", before), yes=yes)
 
     async def work() -> dict[str, Any]:
         from replicator.mirrors.assessing import find_mirrors
@@ -147,10 +156,10 @@ def failover(
             target = await stack.enter_async_context(settings.target.client("isthmus-cli"))
             source = await _if_it_answers(settings.source, stack)
             mirrors = await find_mirrors(target, settings, names)
-            return (await switch(source, target, settings, mirrors, _once())).to_json()
+            return (await switch(source, target, settings, mirrors, say_once())).to_json()
 
     found = run_connectors(work, target_only(asked))
-    _done(link, "failed over", found, as_json=as_json)
+    show_done(link, "failed over", found, as_json=as_json)
     if found["records_lost"] or not found["lost_is_known"]:
         raise typer.Exit(DIFFERENCES)
 
@@ -178,9 +187,9 @@ def reverse(
     names = _names(topic)
     before = run_connectors(lambda: _partings(settings, back, names), asked)
     if dry_run:
-        _show_cuts(link, before, as_json=as_json)
+        show_cuts(link, before, as_json=as_json)
         return
-    confirm(_cut_plan(settings, before, save_to), yes=yes)
+    confirm(cut_plan(settings, before, save_to), yes=yes)
 
     async def work() -> list[Parting]:
         from replicator.mirrors.reversing import reverse as turn
@@ -188,10 +197,10 @@ def reverse(
 
         async with _both(settings) as (old, new):
             found = await reversible(old, new, settings, back.name, names)
-            return await turn(old, new, found, back.name, save_to, _once())
+            return await turn(old, new, found, back.name, save_to, say_once())
 
     done = run_connectors(work, asked)
-    _show_cuts(link, done, as_json=as_json)
+    show_cuts(link, done, as_json=as_json)
     note(f"copying goes on with: isthmus replicate {file} --link '{back.name}'")
     if any(each.records for each in done):
         raise typer.Exit(DIFFERENCES)
@@ -222,16 +231,16 @@ def truncate_and_restore(
     names = _names(topic)
     before = run_connectors(lambda: _partings(settings, back, names, begun=True), asked)
     if dry_run:
-        _show_cuts(link, before, as_json=as_json)
+        show_cuts(link, before, as_json=as_json)
         return
-    confirm(_cut_plan(settings, before, save_to), yes=yes)
+    confirm(cut_plan(settings, before, save_to), yes=yes)
 
     async def work() -> dict[str, Any]:
         from replicator.mirrors.restoring import truncate_and_restore as restore
 
         async with _both(settings) as (old, new):
             done = await restore(
-                old, new, settings, back, names, save_to, _once(), timeout_s=timeout, abort_open=abort_open
+                old, new, settings, back, names, save_to, say_once(), timeout_s=timeout, abort_open=abort_open
             )
             return done.to_json()
 
@@ -239,7 +248,7 @@ def truncate_and_restore(
     if as_json:
         print_json({"link": link, **found})
     else:
-        print_table(_CUT_COLUMNS, [[row[column] for column in _CUT_COLUMNS] for row in found["cut"]])
+        print_table(CUT_COLUMNS, [[row[column] for column in CUT_COLUMNS] for row in found["cut"]])
         say(f"{settings.source.alias} is written to again: {', '.join(found['restored']['topics'])}")
     note(f"copying goes on with: isthmus replicate {file} --link '{link}'")
     if any(row["records"] for row in found["cut"]):
@@ -257,7 +266,7 @@ def _back(settings: LinkSettings, file: Path) -> LinkSettings:
     return link_of(f"{settings.target.alias}->{settings.source.alias}", file, mirrors=True)[0]
 
 
-async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool = False) -> list[Risk]:
+async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool = False) -> Standing:
     """`live`: the source has to answer."""
     from replicator.mirrors.assessing import find_mirrors, risks
 
@@ -270,7 +279,23 @@ async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool 
         else:
             source = await _if_it_answers(settings.source, stack)
         mirrors = await find_mirrors(target, settings, topics)
-        return await risks(source, target, settings, mirrors, whole=live)
+        found = await risks(source, target, settings, mirrors, whole=live)
+        return Standing(found, await _lacks(target, settings, topics))
+
+
+async def _lacks(
+    target: ClusterClient, settings: LinkSettings, topics: tuple[str, ...]
+) -> list[Difference] | None:
+    """What nobody has acknowledged; None: it cannot be read now, which holds up no failover."""
+    from protocol.errors import ProtocolError
+    from replicator.mirrors.on_record import open_now
+
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await open_now(target, settings, topics)
+    except (ProtocolError, TimeoutError) as error:
+        note(f"gaps on record cannot be read in {settings.target.alias}: {str(error) or 'no answer in time'}")
+        return None
 
 
 async def _partings(
@@ -307,85 +332,3 @@ async def _if_it_answers(end: ClusterEnd, stack: AsyncExitStack) -> ClusterClien
         return None
     stack.push_async_exit(opened)
     return opened
-
-
-# -- showing
-
-
-def _show_risks(link: str, found: list[Risk], *, as_json: bool) -> None:
-    rows = [risk.to_json() for risk in found]
-    if as_json:
-        topics: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            each = topics.setdefault(row["topic"], {"records": 0, "seconds": 0.0})
-            each["records"] = _sum(each["records"], row["records"])
-            each["seconds"] = _most(each["seconds"], row["seconds"])
-        print_json({"link": link, "at_risk": topics, "partitions": rows})
-        return
-    print_table(_RISK_COLUMNS, [[row[column] for column in _RISK_COLUMNS] for row in rows])
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def _most(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else max(one, other)
-
-
-def _plan(what: str, found: list[Risk]) -> str:
-    lines = [f"{what}:"]
-    for name in sorted({risk.topic for risk in found}):
-        of = [risk for risk in found if risk.topic == name]
-        records = None if any(risk.records is None for risk in of) else sum(risk.records or 0 for risk in of)
-        seconds = (
-            None if any(risk.seconds is None for risk in of) else max(risk.seconds or 0.0 for risk in of)
-        )
-        at_risk = "not known" if records is None else f"{records} records"
-        time = "" if seconds is None else f", {seconds:g} s"
-        opened = sum(risk.open_transactions for risk in of)
-        aborted = f"; {opened} open transactions" if opened else ""
-        lines.append(f"  {name}: {len(of)} partitions; not at the mirror: {at_risk}{time}{aborted}")
-    return "\n".join(lines)
-
-
-def _show_cuts(link: str, found: list[Parting], *, as_json: bool) -> None:
-    rows = [parting.to_json() for parting in found]
-    if as_json:
-        print_json({"link": link, "partitions": rows, "records_cut": sum(row["records"] for row in rows)})
-        return
-    print_table(_CUT_COLUMNS, [[row[column] for column in _CUT_COLUMNS] for row in rows])
-
-
-def _cut_plan(settings: LinkSettings, found: list[Parting], folder: Path) -> str:
-    lines = [f"{settings.source.alias} becomes a mirror of {settings.target.alias}:"]
-    for name in sorted({each.topic for each in found}):
-        cut = sum(each.records for each in found if each.topic == name)
-        lines.append(
-            f"  {name}: {cut} records that only {settings.source.alias} has are saved to {folder}, and cut"
-        )
-    return "\n".join(lines)
-
-
-def _done(link: str, what: str, found: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"link": link, **found})
-        return
-    lost = f"{found['records_lost']} records" if found["lost_is_known"] else "an unknown number of records"
-    say(f"{what}: {', '.join(found['topics'])}")
-    say(f"lost: {lost}; transactions aborted: {found['aborted_transactions']}")
-    for group, reason in sorted(found["groups"].items()):
-        if reason:
-            say(f"group {group}: {reason}")
-
-
-def _once() -> Callable[[str], None]:
-    """Says a thing when it is new: some are looked at ten times a second."""
-    said: list[str] = []
-
-    def tell(text: str) -> None:
-        if said[-1:] != [text]:
-            said.append(text)
-            note(text)
-
-    return tell

@@ -16,6 +16,7 @@ from protocol.client.mirror_calls import EpochEnd, MirrorBatches, MirrorStand
 from protocol.client.retry import retrying
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition, uuid_to_text
+from replicator.acknowledgements import Kind
 from replicator.mirrors.lineage import HEADROOM
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.partition import MirrorPartition
@@ -23,18 +24,17 @@ from replicator.mirrors.partition import MirrorPartition
 _log = logging.getLogger("isthmus.replicator")
 
 TERM_SEEN = RetryPolicy(total_s=15)
-NoteGap = Callable[[MirrorPartition], Awaitable[None]]
+Note = Callable[[MirrorPartition, Kind, int, int, str], Awaitable[None]]
+"""Puts on record that offsets `start ≤ offset < end` are missing, or are cut off, and why."""
 
 
 class Aligner:
-    """`cuts`: whether the mirror is cut back to what its source still has. `note_gap` puts a partition's gaps
-    on record, before the mirror passes over them.
+    """`cuts`: whether the mirror is cut back to what its source still has. `note` is awaited before the
+    mirror passes over a gap, or is cut.
     """
 
-    def __init__(
-        self, source: ClusterClient, target: ClusterClient, *, cuts: bool, note_gap: NoteGap | None = None
-    ) -> None:
-        self._note_gap = note_gap
+    def __init__(self, source: ClusterClient, target: ClusterClient, *, cuts: bool, note: Note) -> None:
+        self._note = note
         self._source = source
         self._target = target
         self._cuts = cuts
@@ -83,9 +83,12 @@ class Aligner:
         part.heard(first, last, now_ms)
 
     async def _cut(self, part: MirrorPartition, stand: MirrorStand, common: int) -> MirrorStand:
-        note = f"offsets {common} to {stand.end} were cut off: the source has lost or replaced them"
-        _log.error("%s: %s", part.tp, note)
-        part.notes.append(note)
+        text = f"offsets {common} to {stand.end} were cut off: the source has lost or replaced them"
+        _log.error("%s: %s", part.tp, text)
+        await self._note(
+            part, Kind.SUPERSEDED, common, stand.end, "cut off: the source has lost or replaced it"
+        )
+        part.notes.append(text)
         await self._target.settle_mirror(part.tp, part.source_text, stand.leader_epoch, cut_to=common)
         return await self._target.mirror_stand(part.tp, part.source_text)
 
@@ -94,12 +97,9 @@ class Aligner:
         if source_start <= stand.end:
             return stand.end
         if stand.end > 0:
-            gap = (stand.end, source_start, "retention passed at the source")
-            _log.error("%s: source offsets %d to %d are gone: %s", part.tp, *gap)
-            if gap not in part.gaps:
-                part.gaps.append(gap)
-            if self._note_gap is not None:
-                await self._note_gap(part)
+            reason = "retention passed at the source"
+            _log.error("%s: source offsets %d to %d are gone: %s", part.tp, stand.end, source_start, reason)
+            await self._note(part, Kind.GAP, stand.end, source_start, reason)
         node = (await self._target.leader(part.tp)).node
         move = {part.tp: MirrorBatches(stand.end, None, source_start)}
         answer = (await self._target.mirror_append(node, {part.tp.topic: part.source_text}, move))[part.tp]

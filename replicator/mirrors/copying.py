@@ -22,7 +22,7 @@ from protocol.client import ClientError, ClusterClient, Fetched
 from protocol.client.mirror_calls import MirrorAnswer, MirrorBatches
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
-from replicator.mirrors.aligning import Aligner, NoteGap, is_same_topic
+from replicator.mirrors.aligning import Aligner, Note, is_same_topic
 from replicator.mirrors.partition import MirrorPartition, Piece, State
 from replicator.mirrors.room import Room, alone
 from replicator.settings import Flow
@@ -58,9 +58,9 @@ class Copying:
         target: ClusterClient,
         flow: Flow,
         *,
+        note: Note,
         cuts: bool = False,
         rate_limit: int = 0,
-        note_gap: NoteGap | None = None,
         on_ended: Callable[[TopicPartition], None] = lambda tp: None,
     ) -> None:
         """`rate_limit`: bytes per second that are read from the source; 0: none."""
@@ -70,7 +70,7 @@ class Copying:
         self._source = source
         self._target = target
         self._flow = flow
-        self._aligner = Aligner(source, target, cuts=cuts, note_gap=note_gap)
+        self._aligner = Aligner(source, target, cuts=cuts, note=note)
         self._on_ended = on_ended
         self._moved = asyncio.Event()
         self._fetchers: dict[int, asyncio.Task[None]] = {}

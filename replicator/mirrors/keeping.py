@@ -1,24 +1,18 @@
-"""What is kept for mirrors beside their logs: settings in step with the source, gaps that somebody knows of.
+"""Settings of mirrors, in step with the source's.
 
-Owns these jobs and the store of both: the rows that links with ledgers keep in their progress topic, so
-`links drift` and `acknowledge-gap` read one thing. Copying needs none of it and goes on without. ACLs are not
-here: mirrors are on clusters of isthmus, whose brokers have none.
+Owns the job; what the link has set is noted as links with ledgers note it, so `links drift` reads one thing.
+Copying goes on without. ACLs are not here: mirrors are on clusters of isthmus, whose brokers have none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from protocol.client import ClusterClient
-from protocol.types import TopicPartition
-from replicator.acknowledgements import Difference, Kind
 from replicator.discovery import Wanted
-from replicator.mirrors.standing import Witness
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
 from replicator.target_topics import TargetTopics
-
-MirrorGap = tuple[int, int, str]
 
 
 class Keeping:
@@ -29,10 +23,11 @@ class Keeping:
         settings: LinkSettings,
         source: ClusterClient,
         target: ClusterClient,
+        store: ProgressStore,
         wanted: Callable[[], Mapping[str, Wanted]],
     ) -> None:
         self._wanted = wanted
-        self._store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
+        self._store = store
         self._topics = TargetTopics(
             source,
             target,
@@ -56,22 +51,3 @@ class Keeping:
             except BaseException:
                 self._topics.not_stored |= names
                 raise
-
-    async def look(self) -> None:
-        """Who took note of which gaps. Raises ProtocolError."""
-        await self._store.refresh()
-
-    def unknown(self, tp: TopicPartition, gaps: Iterable[MirrorGap]) -> list[MirrorGap]:
-        """Gaps that nobody has acknowledged."""
-        return [gap for gap in gaps if difference(tp, gap) not in self._store.acknowledged]
-
-
-def difference(tp: TopicPartition, gap: MirrorGap) -> Difference:
-    """A gap of a mirror, as acknowledgements name it; when it was found is not kept."""
-    return Difference(tp, Kind.GAP, *gap, 0)
-
-
-async def gaps_on_record(target: ClusterClient, settings: LinkSettings) -> list[Difference]:
-    """Of all mirrors that the link has had, whether it runs or not. Raises ProtocolError."""
-    found = await Witness(target, settings.name).gaps()
-    return [difference(tp, gap) for tp, gaps in sorted(found.items()) for gap in gaps]

@@ -62,7 +62,6 @@ class MirrorPartition:
     """When the mirror last had all that the source had; 0: never in this run."""
     records: int = 0
     bytes: int = 0
-    gaps: list[tuple[int, int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problem: str | None = None
     not_before: float = 0.0
@@ -136,7 +135,6 @@ class MirrorPartition:
             "level_ms": self.level_ms,
             "records": self.records,
             "bytes": self.bytes,
-            "gaps": self.gaps,
             "notes": self.notes,
             "problem": self.problem,
         }

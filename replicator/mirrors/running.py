@@ -18,13 +18,15 @@ from prometheus_client import CollectorRegistry
 from protocol.client import ClusterClient, WrongClusterError
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
+from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
 from replicator.metrics import LinkMetrics, PartitionMetrics
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.keeping import Keeping
+from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition, State
-from replicator.mirrors.standing import Witness
+from replicator.mirrors.standing import Witness, gaps_of_before
 from replicator.mirrors.topics import Mirrored, MirrorTopics
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
@@ -62,17 +64,18 @@ class Mirrors:
         self._metrics = metrics
         self._reach = reach
         self._witness = Witness(target, settings.name)
+        self._record = OnRecord(target, settings)
         self.copying = Copying(
             source,
             target,
             settings.flow,
             cuts=settings.on_truncation == "cut",
             rate_limit=settings.rate_limit,
-            note_gap=self._note_gap,
+            note=self._record.note,
             on_ended=self._ended,
         )
         self._topics = MirrorTopics(settings, source, target)
-        self._keeping = Keeping(settings, source, target, lambda: self.found.topics)
+        self._keeping = Keeping(settings, source, target, self._record.store, lambda: self.found.topics)
         self._groups = GroupCopy(
             source, target, NameFilter(settings.groups, settings.groups_exclude), self._ends
         )
@@ -104,7 +107,7 @@ class Mirrors:
             jobs.append(
                 asyncio.create_task(self._every("topic settings", every, self._keeping.sync_settings))
             )
-        jobs.append(asyncio.create_task(self._every("acknowledgements", _LOOK_S, self._keeping.look)))
+        jobs.append(asyncio.create_task(self._every("differences on record", _LOOK_S, self._record.read)))
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopping, *jobs}, return_when=asyncio.FIRST_COMPLETED)
@@ -120,15 +123,14 @@ class Mirrors:
             _log.error("%s cannot go on: %r", settings.name, broken, exc_info=broken)
             return EXIT_FAILED
         await self._last()
-        return EXIT_DIFFERENCES if self.differences else EXIT_OK
+        # Without the record nobody knows whether there are gaps.
+        return EXIT_DIFFERENCES if self.differences or not self._record.has_read else EXIT_OK
 
     @property
     def differences(self) -> list[str]:
         """What is not as at the source, will not be by itself, and nobody has acknowledged."""
         gaps = [
-            f"{tp}: offsets {gap[0]} to {gap[1]}: {gap[2]}"
-            for tp, part in self.partitions.items()
-            for gap in self._keeping.unknown(tp, part.gaps)
+            f"{each.tp}: offsets {each.start} to {each.end}: {each.reason}" for each in self._record.open()
         ]
         stopped = [
             f"{tp}: {part.problem}" for tp, part in self.partitions.items() if part.state is State.STOPPED
@@ -163,9 +165,11 @@ class Mirrors:
             if tp.topic in found.ended or tp.topic in found.problems:
                 del self.partitions[tp]
         new = found.partitions.keys() - self.partitions.keys()
-        gaps = await self._witness.gaps(new) if new else {}
+        if new:  # before `_tell` writes there
+            before = await gaps_of_before(self._target, self._settings.name, new)
+            await self._record.take_over(before, found.partitions)
         for tp in new:
-            self.partitions[tp] = MirrorPartition(tp, found.partitions[tp], gaps=gaps.get(tp, []))
+            self.partitions[tp] = MirrorPartition(tp, found.partitions[tp])
         self.copying.poke()
         if self._reach is not None:
             await self._reach.look(self._source, self._target)
@@ -176,23 +180,21 @@ class Mirrors:
     async def _tell(self) -> None:
         await self._witness.write(self.partitions.values(), time.time_ns() // 1_000_000)
 
-    async def _note_gap(self, part: MirrorPartition) -> None:
-        await self._witness.write([part], time.time_ns() // 1_000_000)
-
     async def _observe(self) -> None:
         name = self._settings.name
         states = dict.fromkeys(State, 0)
         for tp, part in self.partitions.items():
             states[part.state] += 1
             known = self._counted.get(tp) or (PartitionMetrics(self._metrics, tp), 0, 0, 0)
-            series, records, size, gaps = known
+            series, records, size, counted = known
+            gaps = [each for each in self._record.of(tp) if each.kind is Kind.GAP]
             series.records.inc(part.records - records)
             series.bytes.inc(part.bytes - size)
             series.lag.set(part.lag)
-            series.gap_offsets.set(sum(end - start for start, end, _ in part.gaps))
-            for _, _, reason in part.gaps[gaps:]:
-                self._metrics.gaps.labels(name, reason).inc()
-            self._counted[tp] = (series, part.records, part.bytes, len(part.gaps))
+            series.gap_offsets.set(sum(gap.end - gap.start for gap in gaps))
+            for gap in gaps[counted:]:
+                self._metrics.gaps.labels(name, gap.reason).inc()
+            self._counted[tp] = (series, part.records, part.bytes, len(gaps))
         for state, count in states.items():
             self._metrics.partitions.labels(name, state).set(count)
 
@@ -211,7 +213,7 @@ class Mirrors:
             await asyncio.sleep(_DRAIN_TICK_S)
 
     async def _last(self) -> None:
-        jobs = [self._tell, self._observe, self._keeping.look]
+        jobs = [self._tell, self._record.read, self._observe]
         if self._settings.sync_group_offsets:
             jobs.append(self._groups.once)
         for job in jobs:
@@ -233,7 +235,13 @@ class Mirrors:
             "problems": {**reach, **self._problems, **self.found.problems},
             "topics": sorted({tp.topic for tp in self.partitions}),
             "topics_not_copied": dict(self.found.ended),
-            "partitions": {str(tp): part.to_json() for tp, part in sorted(self.partitions.items())},
+            "partitions": {
+                str(tp): part.to_json() | {"gaps": self._gaps(tp)}
+                for tp, part in sorted(self.partitions.items())
+            },
             "groups": dict(self._groups.reasons),
             "differences": self.differences,
         }
+
+    def _gaps(self, tp: TopicPartition) -> list[tuple[int, int, str]]:
+        return [(each.start, each.end, each.reason) for each in self._record.of(tp) if each.kind is Kind.GAP]

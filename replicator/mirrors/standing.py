@@ -1,8 +1,8 @@
-"""What a link knew of its source last, and its gaps, kept at the target: the only witness once it is lost.
+"""What a link knew of its source last, kept at the target: the only witness once it is lost.
 
 Owns the record: committed offsets of a group that nobody reads with, the mirror's end as offset and the
-source's end, with times, as metadata. So it needs no topic of its own, and a failover finds it where it is
-needed.
+source's end, with times, as metadata. So a failover has it at once, where it is needed. Committed offsets
+expire: each is written again now and then, and nothing is here that has to stay while a link rests.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 from protocol.client import ClusterClient, Committed
 from protocol.types import TopicPartition
+from replicator.acknowledgements import Difference, Kind
 from replicator.mirrors.partition import MirrorPartition
 
 RECORD_GROUPS: Final = "isthmus-mirrors."
-_GAPS: Final = 20
-"""Brokers take 4,096 bytes of metadata."""
+_AGAIN_MS: Final = 3_600_000
+"""So old may a commit get: `offsets.retention.minutes` (a week by default) counts for each partition."""
 
 
 class LastSeen(NamedTuple):
@@ -40,34 +41,36 @@ class Witness:
     def __init__(self, target: ClusterClient, link: str) -> None:
         self._target = target
         self._group = record_group(link)
-        self._written: dict[TopicPartition, tuple[int, int]] = {}
+        self._written: dict[TopicPartition, tuple[int, int, int]] = {}
+        """Both ends, and when."""
 
     async def write(self, parts: Iterable[MirrorPartition], now_ms: int) -> None:
         """Raises ProtocolError."""
         commits: dict[TopicPartition, Committed] = {}
-        told: dict[TopicPartition, tuple[int, int]] = {}
+        told: dict[TopicPartition, tuple[int, int, int]] = {}
         for part in parts:
-            standing = (part.end, part.source_end)
-            if part.source_end < 0 or (commits and self._written.get(part.tp) == standing):
+            *before, at_ms = self._written.get(part.tp, (-1, -1, 0))
+            is_new = before != [part.end, part.source_end] or now_ms - at_ms > _AGAIN_MS
+            if part.source_end < 0 or (commits and not is_new):
                 continue
             about = {"source_end": part.source_end, "seen_ms": now_ms, "level_ms": part.level_ms}
-            text = json.dumps(about | ({"gaps": part.gaps[-_GAPS:]} if part.gaps else {}))
-            commits[part.tp] = Committed(part.end, -1, text)
-            told[part.tp] = standing
+            commits[part.tp] = Committed(part.end, -1, json.dumps(about))
+            told[part.tp] = (part.end, part.source_end, now_ms)
         await self._target.commit(self._group, commits)
         self._written.update(told)
 
-    async def gaps(
-        self, tps: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, list[tuple[int, int, str]]]:
-        """What could not be copied before this run, by partition (None: all). Raises ProtocolError."""
-        found = {}
-        of = None if tps is None else list(tps)
-        for tp, at in (await self._target.committed(self._group, of)).items():
-            with contextlib.suppress(ValueError, TypeError, AttributeError):
-                known = json.loads(at.metadata or "{}").get("gaps", [])
-                found[tp] = [(int(start), int(end), str(reason)) for start, end, reason in known]
-        return found
+
+async def gaps_of_before(
+    target: ClusterClient, link: str, tps: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, list[Difference]]:
+    """Gaps that an earlier version kept here, by partition (None: all). Raises ProtocolError."""
+    found = {}
+    of = None if tps is None else list(tps)
+    for tp, at in (await target.committed(record_group(link), of)).items():
+        with contextlib.suppress(ValueError, TypeError, AttributeError):
+            gaps = json.loads(at.metadata or "{}").get("gaps", [])
+            found[tp] = [Difference(tp, Kind.GAP, int(a), int(b), str(why), 0) for a, b, why in gaps]
+    return found
 
 
 async def last_seen(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,14 +19,15 @@ from protocol.client.mirror_calls import Change
 from protocol.client.retry import RetryPolicy, retrying
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
+from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
 from replicator.mirrors.aligning import raised
 from replicator.mirrors.assessing import Risk, SwitchRefused, risks, source_ends, stands
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
+from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition, State
-from replicator.mirrors.standing import Witness
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
 
@@ -199,17 +199,14 @@ async def _drain(
 ) -> None:
     """Copies what is left: a link that runs as well does no harm, since each batch has one place."""
     tps = list(await stands(target, mirrors))
-    witness = Witness(target, settings.name)
+    record = OnRecord(target, settings)
 
-    async def note_gap(part: MirrorPartition) -> None:
-        say(f"{part.tp}: gone at the source before it was copied: {part.gaps[-1]}")
-        await witness.write([part], time.time_ns() // 1_000_000)
+    async def note(part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> None:
+        say(f"{part.tp}: offsets {start} to {end} are gone before they were copied: {reason}")
+        await record.note(part, kind, start, end, reason)
 
-    gaps = await witness.gaps(tps)
-    copying = Copying(source, target, settings.flow, note_gap=note_gap)
-    copying.partitions = {
-        tp: MirrorPartition(tp, mirrors[tp.topic].text, gaps=gaps.get(tp, [])) for tp in tps
-    }
+    copying = Copying(source, target, settings.flow, note=note)
+    copying.partitions = {tp: MirrorPartition(tp, mirrors[tp.topic].text) for tp in tps}
     task = asyncio.create_task(copying.run())
     try:
         async with asyncio.timeout(timeout_s):

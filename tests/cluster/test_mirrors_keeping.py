@@ -10,8 +10,15 @@ from typer.testing import CliRunner
 
 from isthmus.commands.links import app as links
 from isthmus.commands.mirrors import app as mirrors
+from protocol.client import Committed
+from protocol.client.mirror_calls import MIRROR_SOURCE
 from protocol.records import Record
 from protocol.types import TopicPartition
+from replicator.acknowledgements import Acknowledgement, Difference, Kind
+from replicator.mirrors.on_record import OnRecord, read_lacks
+from replicator.mirrors.partition import MirrorPartition
+from replicator.mirrors.standing import record_group
+from replicator.progress import ProgressStore
 from tests.cluster.links import create, eventually, fresh, produce, some
 from tests.cluster.mirrors import mirror_link, mirroring, same_logs
 
@@ -118,6 +125,92 @@ async def test_a_gap_that_is_acknowledged_lets_the_link_end_well(pair, clients, 
 
         await eventually(nothing_open, "the gap is acknowledged", 60)
         assert await running.stop() == 0
+
+
+async def test_every_gap_stays_until_somebody_acknowledges_it(pair, clients, isthmus):
+    """However many there are, after a restart, and when the target has forgotten committed offsets."""
+    east, west = clients
+    topic = fresh("gaps")
+    await create(east, topic)
+    link = mirror_link(pair.east, pair.west, topic)
+    await produce(east, topic, some(10))
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+    part = MirrorPartition(TopicPartition(topic, 0), await _value(west, topic, MIRROR_SOURCE))
+    record = OnRecord(west, link)
+    for start in range(0, 240, 2):  # found one by one, as by a link that is behind again and again
+        await record.note(part, Kind.GAP, start, start + 1, "retention passed at the source")
+    await record.note(part, Kind.GAP, 0, 1, "retention passed at the source")  # found again: the same
+    await west.delete_groups([record_group(link.name)])
+    await produce(east, topic, some(10))
+    await produce(east, topic, some(10))
+    await east.delete_records({TopicPartition(topic, 0): 20})
+    for _ in range(2):
+        async with mirroring(link) as running:
+            await same_logs(east, west, topic)
+            assert await running.stop() == 3
+            assert len(_of(running.to_json()["differences"], topic)) == 121
+    code, said, _ = await isthmus(mirrors, link, "status", "--json")
+    shown = json.loads(said)["differences"]
+    assert (code, len(shown)) == (3, 121)
+    assert shown[5] == {
+        "topic": topic, "partition": 0, "kind": "gap", "start": 10, "end": 11,
+        "reason": "retention passed at the source",
+    }  # fmt: skip
+    code, said, _ = await isthmus(mirrors, link, "failover", "--dry-run", "--json")
+    assert (code, len(json.loads(said)["differences"])) == (0, 121)
+    assert len((await read_lacks(west, link.name))[TopicPartition(topic, 0)].gaps) == 121  # for the audit
+    words = ("acknowledge-gap", "--topic", topic, "--why", "INC-43", "--json")
+    code, said, _ = await isthmus(mirrors, link, *words)
+    assert (code, len(json.loads(said)["acknowledged"])) == (0, 121)
+    async with mirroring(link) as running:
+
+        async def all_are_shown():
+            return len(running.to_json().get("partitions", {}).get(f"{topic}-0", {}).get("gaps", ())) == 121
+
+        await eventually(all_are_shown, "acknowledged gaps stay on record", 60)
+        assert await running.stop() == 0
+    code, said, _ = await isthmus(mirrors, link, "status", "--json")
+    assert (code, json.loads(said)["differences"]) == (0, [])
+
+
+async def test_gaps_that_an_earlier_version_kept_are_taken_over(pair, clients, isthmus):
+    east, west = clients
+    topic = fresh("older")
+    tp = TopicPartition(topic, 0)
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+    about = {"source_end": 10, "seen_ms": 1, "level_ms": 1, "gaps": [[2, 4, "known"], [5, 6, "open"]]}
+    await west.commit(record_group(link.name), {tp: Committed(10, -1, json.dumps(about))})
+    store = ProgressStore(west, link.progress_topic)
+    await store.save_acknowledged({Difference(tp, Kind.GAP, 2, 4, "known", 0): Acknowledgement("me", "x", 1)})
+    code, said, _ = await isthmus(
+        mirrors, link, "acknowledge-gap", "--all", "--why", "x", "--dry-run", "--json"
+    )
+    assert (code, [row["reason"] for row in json.loads(said)["acknowledged"]]) == (0, ["open"])
+    for _ in range(2):
+        async with mirroring(link) as running:
+            await same_logs(east, west, topic)
+
+            async def heard(running=running):
+                return running.to_json().get("partitions", {}).get(str(tp), {}).get("source_end") == 10
+
+            await eventually(heard, "the source was heard", 60)
+            assert await running.stop() == 3
+            status = running.to_json()
+            assert _of(status["differences"], topic) == [f"{tp}: offsets 5 to 6: open"]
+            assert status["partitions"][str(tp)]["gaps"] == [(2, 4, "known"), (5, 6, "open")]
+        (at,) = (await west.committed(record_group(link.name), [tp])).values()
+        assert "gaps" not in json.loads(at.metadata)  # so they were read elsewhere the second time
+
+
+def _of(differences, topic):
+    return [text for text in differences if text.startswith(f"{topic}-")]
 
 
 async def test_a_rate_limit_holds(pair, clients):

@@ -255,6 +255,11 @@ async def test_a_source_that_has_lost_its_end_stops_the_mirror_or_cuts_it(pair, 
         await same_logs(east, west, topic)
         (part,) = running.to_json()["partitions"].values()
         assert "10 to 20 were cut off" in part["notes"][0]
+        assert await running.stop() == 3
+    async with mirroring(link) as running:  # on record, as readers of the mirror may have what was cut off
+        await same_logs(east, west, topic)
+        assert await running.stop() == 3
+        assert any("10 to 20: cut off" in text for text in running.to_json()["differences"])
 
 
 async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path):

@@ -14,7 +14,7 @@ from audit.lanes import Ends, Split, bundle, even_cuts, split_lane, with_ledger,
 from audit.planning import make_plan
 from audit.positions import Positions
 from audit.result import AuditResult, Counts
-from audit.settings import AuditSettings, ByContent, ClusterSide, TopicPair
+from audit.settings import AuditSettings, ByContent, ClusterSide, LinkLedger, TopicPair
 from audit.sides import ClusterView, TopicView
 from protocol.client import LATEST, ListedOffset
 from protocol.errors import ErrorCode, KafkaError
@@ -262,6 +262,17 @@ async def test_what_cannot_be_compared_is_named() -> None:
     assert plan.incomplete == ["t-0 of east: not readable: no leader"]
     plan = await make_plan(SETTINGS, Side({"t": topic()}), Side({"t": topic()}), {})
     assert plan.incomplete == ["t-0: there is no ledger of it"]
+
+
+async def test_mirrors_are_compared_by_offset_and_their_gaps_are_no_secret() -> None:
+    """Both logs begin behind the gap, so nothing else tells of it; another partition lacks nothing."""
+    of = LinkLedger(source_alias="east", target_alias="west", bootstrap="h:2", identical=True)
+    settings = SETTINGS.model_copy(update={"alignment": of})
+    sides = [Side({"t": topic(partitions=2)}, Ends(20, end)) for end in (40, 35)]
+    plan = await make_plan(settings, *sides, {TP: ledger(end=0, gaps=(Gap(10, 20, "retention passed"),))})
+    assert plan.incomplete == []
+    assert [(lane.source_range, lane.pending_source) for lane in plan.lanes] == [((20, 35), 5)] * 2
+    assert [(lane.gap_offsets, lane.gap_expired) for lane in plan.lanes] == [(0, 10), (0, 0)]
 
 
 async def test_append_time_and_compaction_change_what_is_compared() -> None:

@@ -1,0 +1,112 @@
+"""What a link's mirrors lack, on record for ever: gaps, and stretches that were cut off.
+
+Owns writing and reading them, in the link's progress topic: they outlive restarts, a link that rests, and
+mirrors that are promoted or deleted, until somebody acknowledges them (I7). Earlier versions kept the last
+20 gaps of a partition with `standing`; those are read, and taken over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from protocol.client import ClusterClient
+from protocol.types import TopicPartition
+from replicator.acknowledgements import Acknowledged, Difference, Kind, open_among
+from replicator.difference_rows import key_of
+from replicator.mirrors.lineage import MirrorSource
+from replicator.mirrors.partition import MirrorPartition
+from replicator.mirrors.standing import gaps_of_before
+from replicator.progress import ProgressStore
+from replicator.settings import LinkSettings, progress_topic
+from transfer.ledger import Gap, Lineage, Note, PartitionLedger
+from transfer.offset_map import OffsetMap
+
+
+class OnRecord:
+    """Of one link, as last read. `has_read`: whether anything is known at all."""
+
+    def __init__(self, target: ClusterClient, settings: LinkSettings) -> None:
+        self.store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
+        self.has_read = False
+        self._taken = settings.topic_filter()
+
+    async def read(self) -> None:
+        """What is new, acknowledgements too. Raises ProtocolError."""
+        await self.store.refresh()
+        self.has_read = True
+
+    async def note(self, part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> None:
+        """Returns once it is on record. A gap that is there already stays as it was. Raises ProtocolError."""
+        await self.store.load()
+        found = Difference(part.tp, kind, start, end, reason, time.time_ns() // 1_000_000)
+        if kind is Kind.GAP and key_of(found, part.topic_id) in self.store.progress.of_mirror(part.tp):
+            return
+        await self.store.save_differences([(found, part.topic_id)])
+
+    async def take_over(
+        self, gaps: Mapping[TopicPartition, list[Difference]], texts: Mapping[TopicPartition, str]
+    ) -> None:
+        """Puts gaps that an earlier version kept elsewhere on record; `texts` say whose mirrors they are of.
+        Raises ProtocolError."""
+        if not any(gaps.values()):
+            return
+        await self.store.load()
+        await self.store.save_differences(
+            (gap, topic_id)
+            for tp, of in gaps.items()
+            if (source := MirrorSource.read(texts[tp])) is not None
+            for topic_id in [source.topic_id]
+            for gap in of
+            if key_of(gap, topic_id) not in self.store.progress.of_mirror(tp)
+        )
+
+    def of(self, tp: TopicPartition) -> list[Difference]:
+        """All of one partition, acknowledged or not."""
+        return list(self.store.progress.of_mirror(tp).values())
+
+    def open(self) -> list[Difference]:
+        """What nobody has acknowledged, of topics that the link is told to copy, mirrors or not by now."""
+        found = open_among(self.store.progress.of_mirrors(), self.store.acknowledged)
+        return [each for each in found if self._taken.refuses(each.tp.topic) is None]
+
+
+async def open_now(
+    target: ClusterClient, settings: LinkSettings, topics: Collection[str] = ()
+) -> list[Difference]:
+    """As `OnRecord.open`, whether the link runs or not; of `topics` alone if any are named. Raises
+    ProtocolError."""
+    found = open_among(*await _all(target, settings.name))
+    taken = settings.topic_filter()
+    return sorted(
+        each
+        for each in found
+        if (each.tp.topic in topics if topics else taken.refuses(each.tp.topic) is None)
+    )
+
+
+async def open_ever(target: ClusterClient, settings: LinkSettings) -> list[Difference]:
+    """Also of topics that the link is not told to copy any more. Raises ProtocolError."""
+    return sorted(open_among(*await _all(target, settings.name)))
+
+
+async def read_lacks(target: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:
+    """What mirrors lack, as ledgers tell it, of partitions that lack something; what was cut off is a note.
+    Raises ProtocolError."""
+    found: dict[TopicPartition, PartitionLedger] = {}
+    for tp, kind, start, end, reason, at_ms in (await _all(target, link))[0]:
+        here = Lineage("", "", *tp)
+        ledger = found.setdefault(tp, PartitionLedger(here, here, OffsetMap(0, 0)))
+        if kind is Kind.GAP:
+            ledger.gaps.append(Gap(start, end, reason, at_ms))
+        else:
+            ledger.notes.append(Note(f"offsets {start} to {end}: {reason}", at_ms))
+    return found
+
+
+async def _all(target: ClusterClient, link: str) -> tuple[list[Difference], Acknowledged]:
+    """What is on record, also by earlier versions, and what of it is acknowledged."""
+    source, _, alias = link.partition("->")
+    progress = await ProgressStore(target, progress_topic(source, alias)).refresh()
+    before = [gap for gaps in (await gaps_of_before(target, link)).values() for gap in gaps]
+    return list(dict.fromkeys([*progress.of_mirrors(), *before])), progress.acknowledged
