@@ -140,11 +140,18 @@ def catching_up(run: Run, codec: str) -> Iterator[Row]:
     yield report.at_most(f"peak memory, {codec}", memory, _ours(memory, "resident_mb"), _MEMORY_MAX_MB)
 
 
-def small_records(run: Run, *, one_by_one: bool) -> Iterator[Row]:
-    data = Data(count=300_000 if one_by_one else int(run.mb * 10_000) // 4, size=100, one_by_one=one_by_one)
+def small_records(run: Run, *, one_by_one: bool, codec: str = "none") -> Iterator[Row]:
+    data = Data(
+        count=300_000 if one_by_one else int(run.mb * 10_000) // 4,
+        size=100,
+        one_by_one=one_by_one,
+        codec=codec,
+    )
     topic = run.topic(data)
     sides = run.sides(lambda contender: catch_up(contender, run.between, topic, data))
     name, must = ("one-record batches", 3.0) if one_by_one else ("full batches", 10.0)
+    if codec != "none":
+        name = f"{name}, {codec}"
     yield report.loads(f"100 B, {name}", sides, None, must) | {"given_up": run.given_up}
 
 
@@ -193,6 +200,10 @@ PARTS = (
     *(Part(f"catch-up {codec}", partial(catching_up, codec=codec)) for codec in _CODECS),
     Part("small full batches", partial(small_records, one_by_one=False)),
     Part("small one-record batches", partial(small_records, one_by_one=True)),
+    *(
+        Part(f"small one-record batches {codec}", partial(small_records, one_by_one=True, codec=codec))
+        for codec in ("lz4", "zstd")
+    ),
     Part("live latency and new topic", live_traffic),
     Part("failover", reading_again),
     Part("many partitions", many_partitions),

@@ -1,10 +1,11 @@
 """Neighbouring small batches become one: what a slow stream left behind is written as a fast one would have.
 
-Owns rebuilding uncompressed batches of a few records into one larger batch, without objects for records: a
-record keeps its bytes but for its length, its time and its offset, which are relative to the batch (KIP-98).
-Producers without linger write a batch for each record; copied as they are, a hundred bytes cost the target
-broker and the link as much as a batch of 64 KB. Must not know lanes or sequences.
+Owns rebuilding batches of a few records into one larger batch of the same codec, without objects for
+records: a record keeps its bytes but for its length, its time and its offset, which are relative to the batch
+(KIP-98). Producers without linger write a batch for each record; copied as they are, a hundred bytes cost the
+target broker and the link as much as a batch of 64 KB. Must not know lanes or sequences.
 
+Clients leave single batches uncompressed where that is shorter: such a one joins its compressed neighbours.
 Only what stands next to each other in one answer is joined, so nothing waits for company, and at the end of
 a log there is little to join. Each batch's checksum is verified before, and kept for the ledger's digest.
 """
@@ -17,7 +18,10 @@ from typing import Final, NamedTuple
 
 import crc32c
 
+from protocol.errors import DecodeError
+from protocol.records.compression import Codec, compress, decompress
 from protocol.records.header import CRC_START, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
+from protocol.types import Buffer
 
 MOST_BYTES: Final = 64 * 1024
 """Of the source's batches that become one: far below what targets take by default (a megabyte)."""
@@ -25,6 +29,10 @@ SMALL: Final = 4096
 """A larger batch is left as it is: rewriting its records would cost more than it saves."""
 FEW: Final = 16
 """Records of a batch, for the same reason."""
+_QUICK: Final = frozenset({Codec.NONE, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD})
+"""Packing gzip anew takes longer than sending its batches apart."""
+MOST_UNPACKED: Final = 1024 * 1024
+"""Of records that were compressed: more is not put into one batch, and a batch with more is left as it is."""
 
 _PLAIN: Final = Struct(">qiibIhiqq14xi")
 _TABLE: Final = 1 << 13
@@ -36,7 +44,8 @@ _RELATIVE: Final = b"\0\0\0"
 class Joined(NamedTuple):
     """Several batches of a source, from offset `base` on, as one; `end` is where they end in the buffer."""
 
-    payload: bytes
+    payload: Buffer
+    codec: int
     base: int
     records: int
     base_timestamp: int
@@ -53,7 +62,7 @@ def join(buf: memoryview, pos: int) -> Joined | None:
     unpack, checksum, zigzag = _PLAIN.unpack_from, crc32c.crc32c, _small_zigzags()
     parts: list[bytes] = []
     crcs: list[int] = []
-    done = expected = first = first_time = newest = 0
+    done = expected = first = first_time = newest = codec = unpacked = 0
     last_epoch = -1
     time, shift = 0, b"\0"
     while size - at >= HEADER_SIZE and done < _TABLE - FEW:
@@ -64,7 +73,7 @@ def join(buf: memoryview, pos: int) -> Joined | None:
             first_time = time = newest = base_time
         if (
             magic != MAGIC
-            or attributes
+            or (attributes and attributes != codec and (codec or attributes not in _QUICK))
             or base != expected
             or not 0 < count <= FEW
             or count != delta + 1
@@ -73,15 +82,23 @@ def join(buf: memoryview, pos: int) -> Joined | None:
             or checksum(data[at + CRC_START : behind]) != crc
         ):
             break
+        if attributes:
+            codec = attributes
+            records = _unpacked(codec, data[at + HEADER_SIZE : behind])
+            start, stop = 0, len(records)
+            unpacked += stop
+            if not stop or unpacked > MOST_UNPACKED:
+                break
+        else:
+            records, start, stop = data, at + HEADER_SIZE, behind
         if base_time != time:
             time, shift = base_time, _zigzag(base_time - first_time)
-        start = at + HEADER_SIZE
-        inner = behind - start - (1 if behind - start <= _ONE_BYTE else 2)
-        if count == 1 and data.startswith(zigzag[inner] + _RELATIVE, start):
+        inner = stop - start - (1 if stop - start <= _ONE_BYTE else 2)
+        if count == 1 and inner < _TABLE and records.startswith(zigzag[inner] + _RELATIVE, start):
             middle = b"\0" + shift + zigzag[done]
             parts.append(zigzag[inner - 3 + len(middle)] + middle)
-            parts.append(data[behind - inner + 3 : behind])
-        elif not _rewrite(parts, data, (start, behind), count, base_time - first_time, done):
+            parts.append(records[stop - inner + 3 : stop])
+        elif not _rewrite(parts, records, (start, stop), count, base_time - first_time, done):
             break
         crcs.append(crc)
         done += count
@@ -91,7 +108,16 @@ def join(buf: memoryview, pos: int) -> Joined | None:
         at = behind
     if len(crcs) < 2:
         return None
-    return Joined(b"".join(parts), first, done, first_time, newest, tuple(crcs), last_epoch, pos + at)
+    payload = compress(codec, b"".join(parts))
+    return Joined(payload, codec, first, done, first_time, newest, tuple(crcs), last_epoch, pos + at)
+
+
+def _unpacked(codec: int, data: bytes) -> bytes:
+    """A batch's records; nothing where they are damaged or more than may be joined."""
+    try:
+        return decompress(codec, data, MOST_UNPACKED)
+    except DecodeError:
+        return b""
 
 
 def _rewrite(

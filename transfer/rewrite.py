@@ -1,8 +1,8 @@
 """The raw lane: batches as a source stores them become batches that a Kafka cluster takes from a producer.
 
 Owns the rules, pure and without I/O; it must not know where chunks come from or who sends the result.
-Payloads are never copied or decompressed: a new 61-byte header is put before a view of the old payload. A
-batch that cannot go as it is gets decoded and built again, alone.
+Payloads are neither copied nor decompressed: a new 61-byte header is put before a view of the old payload. A
+batch that cannot go as it is gets decoded and built again, alone; small ones may be joined (`merge`).
 
 What a Kafka target wants (LogValidator, ProduceRequest): base offset 0, leader epoch -1, offsets without
 holes, CreateTime, no control batches, one batch per partition and request. Transactional sources are read
@@ -128,7 +128,7 @@ def _plain(chunk: Chunk, planned: list[Outgoing], *, merge: bool) -> int:
             or behind > end
         ):
             break
-        may_join = merge and length <= SMALL and count <= FEW and behind < end and not attributes
+        may_join = merge and length <= SMALL and count <= FEW and behind < end
         if may_join and (joined := join(buf, pos)) is not None:
             planned.append(_of_joined(joined, pos))
             pos = joined.end
@@ -158,7 +158,7 @@ def _plain(chunk: Chunk, planned: list[Outgoing], *, merge: bool) -> int:
 def _of_joined(joined: Joined, start: int) -> Outgoing:
     return Outgoing(
         payload=memoryview(joined.payload),
-        attributes=0,
+        attributes=joined.codec,
         last_offset_delta=joined.records - 1,
         base_timestamp=joined.base_timestamp,
         max_timestamp=joined.max_timestamp,

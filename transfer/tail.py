@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.errors import ProtocolError
-from protocol.records.header import CODEC_MASK, HEADER_SIZE, BatchHeader, iter_headers, read_header
+from protocol.records.header import HEADER_SIZE, BatchHeader, iter_headers, read_header
 from protocol.records.reading import read_records
 from protocol.records.record import Record
 from transfer.ledger import Copied
@@ -68,7 +68,7 @@ class TailMatcher:
         buf, pos, header = self._tail[index]
         if header.record_count == out.record_count:
             return same_records(out, buf, pos, header)
-        if header.record_count < begun + out.record_count or out.attributes & CODEC_MASK:
+        if header.record_count < begun + out.record_count:
             return False
         if self._decoded[0] != index:  # it is looked at once for each batch that it was made of
             self._decoded = index, _content(buf, pos, header)

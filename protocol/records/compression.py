@@ -15,6 +15,7 @@ import cramjam
 import lz4.frame
 
 from protocol.errors import DecodeError
+from protocol.records import zstd
 from protocol.types import Buffer
 
 DEFAULT_LIMIT: Final = 128 * 1024 * 1024
@@ -27,9 +28,6 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + Struct(">ii").pack(1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024
 _XERIAL_LENGTH: Final = Struct(">i")
-
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_ZSTD_MAX_BLOCK: Final = 128 * 1024
 
 _LIBRARY_ERRORS: Final = (cramjam.DecompressionError, RuntimeError, ValueError, EOFError, zlib.error)
 
@@ -59,7 +57,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
         )
         return packed
     if codec == Codec.ZSTD:
-        return bytes(cramjam.zstd.compress(data, 3 if level is None else level))
+        return zstd.compress(data, level)
     raise ValueError(f"unknown compression codec {codec}")
 
 
@@ -157,47 +155,9 @@ def _unlz4(data: Buffer, limit: int) -> bytes | None:
     return out
 
 
-def _unzstd(data: Buffer, limit: int) -> bytes | None:
-    if _zstd_bound(memoryview(data)) <= limit:
-        return bytes(cramjam.zstd.decompress(data))
-    # Many blocks, each possibly far from full: find out within a buffer of the limit's size.
-    room = bytearray(limit)
-    try:
-        size = cramjam.zstd.decompress_into(data, room)
-    except cramjam.DecompressionError as error:
-        if "whole buffer" in str(error):
-            return None
-        raise
-    return bytes(memoryview(room)[:size])
-
-
-def _zstd_bound(view: memoryview) -> int:
-    """Upper bound of the output, from block headers alone (RFC 8878 §3.1.1); damage is for the library."""
-    total, pos, end = 0, 0, len(view)
-    while end - pos >= 5:
-        magic = bytes(view[pos : pos + 4])
-        if magic != _ZSTD_MAGIC:
-            if magic[0] >> 4 == 5 and magic[1:] == b"\x2a\x4d\x18":  # a skippable frame
-                pos += 8 + int.from_bytes(view[pos + 4 : pos + 8], "little")
-                continue
-            break
-        flags = view[pos + 4]
-        single_segment = flags >> 5 & 1
-        content_size = (single_segment, 2, 4, 8)[flags >> 6]
-        pos += 5 + (1 - single_segment) + (0, 1, 2, 4)[flags & 3] + content_size
-        last = 0
-        while not last and end - pos >= 3:
-            block = int.from_bytes(view[pos : pos + 3], "little")
-            last, kind, size = block & 1, block >> 1 & 3, block >> 3
-            total += _ZSTD_MAX_BLOCK if kind == 2 else size
-            pos += 3 + (1 if kind == 1 else size)
-        pos += 4 * (flags >> 2 & 1)
-    return total
-
-
 _DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes | None]]] = {
     Codec.GZIP: _gunzip,
     Codec.SNAPPY: _unsnappy,
     Codec.LZ4: _unlz4,
-    Codec.ZSTD: _unzstd,
+    Codec.ZSTD: zstd.decompress,
 }

@@ -36,9 +36,15 @@ async def clients(pair):
         yield east, west
 
 
-def write_one_by_one(bootstrap: str, topic: str, count: int = COUNT) -> None:
+def write_one_by_one(bootstrap: str, topic: str, count: int = COUNT, codec: str = "none") -> None:
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "batch.num.messages": 1, "linger.ms": 0, "enable.idempotence": True}
+        {
+            "bootstrap.servers": bootstrap,
+            "batch.num.messages": 1,
+            "linger.ms": 0,
+            "enable.idempotence": True,
+            "compression.type": codec,
+        }
     )
     for number in range(count):
         producer.produce(topic, key=b"%d" % (number % 7), value=b"%06d" % number + b"x" * 60, partition=0)
@@ -57,7 +63,10 @@ async def batches(client: ClusterClient, topic: str) -> int:
     return found
 
 
-async def test_a_link_that_is_killed_again_and_again_joins_batches_and_stays_exact(pair, clients, tmp_path):
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+async def test_a_link_that_is_killed_again_and_again_joins_batches_and_stays_exact(
+    pair, clients, tmp_path, codec
+):
     east, west = clients
     topic = fresh("small")
     await create(east, topic)
@@ -65,7 +74,7 @@ async def test_a_link_that_is_killed_again_and_again_joins_batches_and_stays_exa
     flow = {"fetch_max_bytes": 1 << 16, "fetch_partition_max_bytes": 1 << 14, "max_bytes_in_flight": 1 << 20}
     link = pair.link(topic, flow=flow, progress_interval_s=5, progress_bytes=300_000)
     process = LinkProcess(link, str(tmp_path / "link.log"))
-    writing = asyncio.create_task(asyncio.to_thread(write_one_by_one, pair.east, topic))
+    writing = asyncio.create_task(asyncio.to_thread(write_one_by_one, pair.east, topic, codec=codec))
     target = f"{link.source.alias}.{topic}"
     tp = TopicPartition(target, 0)
 

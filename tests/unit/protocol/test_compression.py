@@ -7,16 +7,18 @@ import struct
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import cramjam
 import lz4.frame
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import DecodeError
 from protocol.records import Codec, compress, decompress
-from protocol.records.compression import _zstd_bound
+from protocol.records.zstd import bound
 
 PACKED = [codec for codec in Codec if codec]
 
@@ -119,12 +121,38 @@ def test_zstd_bound_is_one():
     for data in (b"", b"x", os.urandom(200_000), bytes(3_000_000), b"abc" * 100_000):
         for level in (1, 3, 9):
             packed = bytes(cramjam.zstd.compress(data, level))
-            assert _zstd_bound(memoryview(packed)) >= len(data)
-            assert _zstd_bound(memoryview(packed * 2)) >= 2 * len(data)
+            assert bound(memoryview(packed)) >= len(data)
+            assert bound(memoryview(packed * 2)) >= 2 * len(data)
     skippable = b"\x5a\x2a\x4d\x18" + struct.pack("<I", 5) + b"hello"
     packed = bytes(cramjam.zstd.compress(b"y" * 1000))
     assert decompress(Codec.ZSTD, skippable + packed) == b"y" * 1000
-    assert _zstd_bound(memoryview(skippable + packed)) >= 1000
+    assert bound(memoryview(skippable + packed)) >= 1000
+
+
+def test_zstd_without_a_named_size_and_of_several_frames():
+    """As streams of Java write it."""
+    nameless = zstandard.ZstdCompressor(write_content_size=False)
+    for data in (b"", b"x", b"abc" * 100_000, os.urandom(300_000)):
+        packed = nameless.compress(data)
+        assert decompress(Codec.ZSTD, packed) == data
+        assert decompress(Codec.ZSTD, packed * 3) == data * 3
+        assert decompress(Codec.ZSTD, packed + compress(Codec.ZSTD, data)) == data * 2
+        if data:
+            with pytest.raises(DecodeError):
+                decompress(Codec.ZSTD, packed, limit=len(data) - 1)
+
+
+def test_zstd_in_many_threads_at_once():
+    """Each thread has a context of its own: one is not for two calls at a time."""
+    data = [os.urandom(1000) * 300 for _ in range(8)]
+
+    def round_trips(number: int) -> bool:
+        return all(
+            decompress(Codec.ZSTD, compress(Codec.ZSTD, data[number])) == data[number] for _ in range(50)
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(round_trips, range(8)))
 
 
 def test_plain_snappy_and_joined_xerial_streams_are_read():
