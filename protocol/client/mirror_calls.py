@@ -7,11 +7,11 @@ refusals of single partitions are results here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from protocol.client.failures import failure
-from protocol.client.retry import NO_RETRIES, RetryPolicy, retrying
+from protocol.client.retry import NO_RETRIES, RetryPolicy, may_be_cured, retrying
 from protocol.client.spread import LeaderCalls, by_topic
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.offset_for_leader_epoch_request import (
@@ -77,6 +77,21 @@ class EpochEnd(NamedTuple):
     end: int
 
 
+class Settling(NamedTuple):
+    """In the term `leader_epoch`: end what the source's producers have open, or (from 0) cut the log back."""
+
+    source: str
+    leader_epoch: int
+    cut_to: int = _NO_CUT
+
+
+class Settled(NamedTuple):
+    """Where the log ends then, and how many transactions were aborted."""
+
+    end: int
+    aborted: int
+
+
 class Change(NamedTuple):
     """Whose mirror a topic is to be (None: no mirror), and whose it is taken to be now."""
 
@@ -127,94 +142,114 @@ class MirrorCalls(LeaderCalls):
         self, tp: TopicPartition, source: str, *, retry: RetryPolicy = NO_RETRIES
     ) -> MirrorStand:
         """How a mirror stands. Raises KafkaError (INVALID_TOPIC_EXCEPTION: it is not a mirror of that)."""
+        return (await self.mirror_stands({tp: source}, retry=retry))[tp]
 
-        async def attempt() -> MirrorStand:
-            leader = await self.leader(tp)
-            tell = {tp: MirrorBatches(_TELL, None, -1)}
-            answer = (await self.mirror_append(leader.node, {tp.topic: source}, tell, lane="mirror stand"))[
-                tp
-            ]
-            if answer.error is not None:
-                raise self.moved(tp, answer.error)
-            if answer.stand is None:
-                raise failure(ErrorCode.NOT_LEADER_OR_FOLLOWER, tp)
-            return answer.stand
+    async def mirror_stands(
+        self, sources: Mapping[TopicPartition, str], *, retry: RetryPolicy = NO_RETRIES
+    ) -> dict[TopicPartition, MirrorStand]:
+        """How mirrors of these sources stand. Raises KafkaError."""
+        return await self.spread(sources, self._stands_at, retry)
 
-        return await retrying(attempt, retry)
+    async def ask_mirrors(
+        self, sources: Mapping[TopicPartition, str]
+    ) -> Mapping[TopicPartition, MirrorStand | BaseException]:
+        """As `mirror_stands`, asked once; refusals are results."""
+        return await self.spread_once(sources, self._stands_at)
+
+    async def _stands_at(
+        self, node: int, sources: dict[TopicPartition, str]
+    ) -> dict[TopicPartition, MirrorStand | BaseException]:
+        tell = dict.fromkeys(sources, MirrorBatches(_TELL, None, -1))
+        of = {tp.topic: source for tp, source in sources.items()}
+        answers = await self.mirror_append(node, of, tell, lane="mirror stand")
+        return {
+            tp: answer.error or answer.stand or failure(ErrorCode.NOT_LEADER_OR_FOLLOWER, tp)
+            for tp, answer in answers.items()
+        }
 
     async def settle_mirror(
-        self,
-        tp: TopicPartition,
-        source: str,
-        leader_epoch: int,
-        *,
-        cut_to: int = _NO_CUT,
-        retry: RetryPolicy | None = None,
-    ) -> tuple[int, int]:
-        """Ends what the source's producers left open, or cuts; (log end, transactions that were aborted)."""
+        self, tp: TopicPartition, source: str, leader_epoch: int, *, cut_to: int = _NO_CUT
+    ) -> Settled:
+        """As `settle_mirrors`, of one partition."""
+        return (await self.settle_mirrors({tp: Settling(source, leader_epoch, cut_to)}))[tp]
 
-        async def attempt() -> tuple[int, int]:
-            leader = await self.leader(tp)
-            request = SettleMirrorsRequest(
-                timeout_ms=int(self.timeout_s * 1000),
-                topics=[
-                    SettleMirrorsTopic(
-                        name=tp.topic,
-                        source=source,
-                        partitions=[
-                            SettleMirrorsPartition(
-                                index=tp.partition, leader_epoch=leader_epoch, cut_to=cut_to
-                            )
-                        ],
-                    )
-                ],
-            )
-            answer = await self.send_to(leader.node, request, timeout_s=2 * self.timeout_s)
-            row = answer.topics[0].partitions[0]
-            if row.error_code:
-                raise self.moved(tp, failure(row.error_code, tp, row.error_message))
-            return row.log_end_offset, row.aborted_transactions
+    async def settle_mirrors(
+        self, wanted: Mapping[TopicPartition, Settling], *, retry: RetryPolicy | None = None
+    ) -> dict[TopicPartition, Settled]:
+        """Ends what the sources' producers left open, or cuts. Raises the first error that stayed."""
 
-        return await retrying(attempt, retry or self.retry)
-
-    async def alter_mirror(
-        self,
-        topic: str,
-        least_epochs: Mapping[int, int],
-        change: Change | None = None,
-        *,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        """Raises leader epochs by partition, then changes whose mirror the topic is. Raises KafkaError."""
-        request = AlterMirrorsRequest(
-            topics=[
-                AlterMirrorsTopic(
-                    name=topic,
-                    changes_source=change is not None,
-                    expected_source=None if change is None else change.expected,
-                    source=None if change is None else change.source,
+        async def at(
+            node: int, part: dict[TopicPartition, Settling]
+        ) -> dict[TopicPartition, Settled | BaseException]:
+            topics = [
+                SettleMirrorsTopic(
+                    name=name,
+                    source=rows[0][1].source,
                     partitions=[
-                        AlterMirrorsPartition(index=index, least_epoch=epoch)
-                        for index, epoch in least_epochs.items()
+                        SettleMirrorsPartition(
+                            index=tp.partition, leader_epoch=each.leader_epoch, cut_to=each.cut_to
+                        )
+                        for tp, each in rows
                     ],
                 )
+                for name, rows in by_topic(part).items()
             ]
-        )
+            request = SettleMirrorsRequest(timeout_ms=int(self.timeout_s * 1000), topics=topics)
+            answer = await self.send_to(node, request, timeout_s=2 * self.timeout_s)
+            return {
+                (tp := TopicPartition(topic.name, row.index)): failure(row.error_code, tp, row.error_message)
+                if row.error_code
+                else Settled(row.log_end_offset, row.aborted_transactions)
+                for topic in answer.topics
+                for row in topic.partitions
+            }
 
+        return await self.spread(wanted, at, retry or self.retry)
+
+    async def raise_mirrors(
+        self, least_epochs: Mapping[TopicPartition, int], *, retry: RetryPolicy | None = None
+    ) -> None:
+        """Has the controller raise leader epochs to at least these. Raises KafkaError."""
+        topics = [
+            AlterMirrorsTopic(
+                name=name,
+                changes_source=False,
+                partitions=[
+                    AlterMirrorsPartition(index=tp.partition, least_epoch=epoch) for tp, epoch in rows
+                ],
+            )
+            for name, rows in by_topic(least_epochs).items()
+        ]
+        await self._alter_mirrors(topics, retry)
+
+    async def change_mirrors(
+        self, changes: Mapping[str, Change], *, retry: RetryPolicy | None = None
+    ) -> None:
+        """Changes whose mirrors topics are. Raises KafkaError; those behind it may have been changed too."""
+        topics = [
+            AlterMirrorsTopic(
+                name=name, changes_source=True, expected_source=change.expected, source=change.source
+            )
+            for name, change in changes.items()
+        ]
+        await self._alter_mirrors(topics, retry)
+
+    async def _alter_mirrors(self, topics: list[AlterMirrorsTopic], retry: RetryPolicy | None) -> None:
         async def attempt() -> None:
-            answer = await self.send_controller(request)
-            row = answer.topics[0]
-            errors: Sequence[KafkaError] = [
-                failure(each.error_code, f"{topic}-{each.index}", each.error_message)
-                for each in row.partitions
-                if each.error_code
-            ]
-            if row.error_code:
+            answer = await self.send_controller(AlterMirrorsRequest(topics=topics))
+            errors: list[KafkaError] = []
+            for row in answer.topics:
                 if row.error_code == ErrorCode.NOT_CONTROLLER:
                     self.forget_controller()
-                raise failure(row.error_code, f"topic {topic}", row.error_message)
+                if row.error_code:
+                    errors.append(failure(row.error_code, f"topic {row.name}", row.error_message))
+                errors += [
+                    failure(each.error_code, f"{row.name}-{each.index}", each.error_message)
+                    for each in row.partitions
+                    if each.error_code
+                ]
             if errors:
-                raise errors[0]
+                raise next((error for error in errors if not may_be_cured(error)), errors[0])
 
         await retrying(attempt, retry or self.retry)
 

@@ -6,6 +6,7 @@ has moved calls `forget_leader` or `forget_coordinator` and asks again (see `ret
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
@@ -19,7 +20,7 @@ from protocol.client.pool import Address, ConnectionPool
 from protocol.client.retry import NO_RETRIES, RetryPolicy, retrying
 from protocol.client.security import PLAINTEXT, ClientSecurity
 from protocol.codec.schema import Request, Response
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.find_coordinator_response import Coordinator
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -255,6 +256,12 @@ class Router:
         else:
             code = ErrorCode.LEADER_NOT_AVAILABLE
         raise KafkaError(code, str(tp))
+
+    async def known_leaders(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Leader]:
+        """Of those that have one as far as is known, with one look-up for all others, which may fail."""
+        with contextlib.suppress(ProtocolError):
+            await self.learn_leaders(tps)
+        return {tp: leader for tp in tps if (leader := self._cache.leader(tp)) is not None}
 
     async def topic(self, name: str) -> TopicMetadata:
         """From memory if known. Raises `KafkaError`."""

@@ -50,13 +50,15 @@ class LeaderCalls(Router):
         """Results of `call` for all partitions. Raises the first error that stayed."""
 
         async def once(left: dict[TopicPartition, T]) -> Mapping[TopicPartition, V | BaseException]:
-            return await self._round(left, call)
+            return await self.spread_once(left, call)
 
         return await each(items, once, policy)
 
-    async def _round(
-        self, items: dict[TopicPartition, T], call: Call[T, V]
+    async def spread_once(
+        self, items: Mapping[TopicPartition, T], call: Call[T, V]
     ) -> Mapping[TopicPartition, V | BaseException]:
+        """As `spread`, each partition asked once; errors are results. Raises ProtocolError when leaders
+        cannot be looked up."""
         await self.learn_leaders(items)
         results: dict[TopicPartition, V | BaseException] = {}
         parts: dict[int, dict[TopicPartition, T]] = {}

@@ -8,22 +8,20 @@ mirror where the link is told to. Nothing is cut without a word, and gaps are no
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, RetryPolicy
+from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient
 from protocol.client.mirror_calls import EpochEnd, MirrorBatches, MirrorStand
-from protocol.client.retry import retrying
-from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acknowledgements import Kind
 from replicator.mirrors.lineage import HEADROOM
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.partition import MirrorPartition
+from replicator.mirrors.terms import raised
 
 _log = logging.getLogger("isthmus.replicator")
 
-TERM_SEEN = RetryPolicy(total_s=15)
 Note = Callable[[MirrorPartition, Kind, int, int, str], Awaitable[None]]
 """Puts on record that offsets `start ≤ offset < end` are missing, or are cut off, and why."""
 
@@ -39,48 +37,80 @@ class Aligner:
         self._target = target
         self._cuts = cuts
 
-    async def align(self, part: MirrorPartition, now_ms: int) -> None:
-        """Makes it ready to be copied, or stops it. Raises ProtocolError when a side cannot be asked now."""
-        tp = part.tp
-        stand = await self._target.mirror_stand(tp, part.source_text)
-        self._source.forget_leader(tp)
-        leader = await self._source.leader(tp)
-        if not await is_same_topic(self._source, part):
-            part.stop(
-                "the source topic was created again: delete the mirror to copy the new one, or isthmus"
-                " mirrors failover to keep the old one"
-            )
-            return
-        if leader.epoch >= stand.leader_epoch:
-            stand = await raised(self._target, tp, part.source_text, leader.epoch + HEADROOM)
+    async def align(self, parts: Sequence[MirrorPartition], now_ms: int) -> None:
+        """Makes them ready to be copied, or stops them. Raises ProtocolError when one cannot be asked now;
+        any of them may be ready or stopped then."""
+        texts = {part.tp: part.source_text for part in parts}
+        stands = await self._target.mirror_stands(texts)
+        for tp in texts:
+            self._source.forget_leader(tp)
+        await self._source.learn_leaders(texts)
+        leaders = {tp: await self._source.leader(tp) for tp in texts}
+        same = [part for part in parts if await self._is_same(part)]
+        low = {
+            part.tp: leaders[part.tp].epoch + HEADROOM
+            for part in same
+            if leaders[part.tp].epoch >= stands[part.tp].leader_epoch
+        }
+        if low:
+            stands |= await raised(self._target, texts, low)
+        epochs = {part.tp: epoch for part in same if (epoch := stands[part.tp].last_epoch) >= 0}
+        ends = await self._source.epoch_ends(epochs, retry=NO_RETRIES) if epochs else {}
+        agreed = {
+            part: stand
+            for part in same
+            if (stand := await self._agreed(part, stands[part.tp], ends.get(part.tp))) is not None
+        }
+        wanted = [part.tp for part in agreed]
+        firsts = await self._source.list_offsets(dict.fromkeys(wanted, EARLIEST), retry=NO_RETRIES)
+        lasts = await self._source.list_offsets(dict.fromkeys(wanted, LATEST), retry=NO_RETRIES)
+        for part, stand in agreed.items():
+            first, last = firsts[part.tp].offset, lasts[part.tp].offset
+            part.end = stand.end
+            part.heard(first, last, now_ms)
+            end = await self._begin(part, stand, first)
+            part.aligned(max(stand.start, min(first, end)), end, leaders[part.tp].epoch)
+            part.heard(first, last, now_ms)
+
+    async def _is_same(self, part: MirrorPartition) -> bool:
+        if await is_same_topic(self._source, part):
+            return True
+        part.stop(
+            "the source topic was created again: delete the mirror to copy the new one, or isthmus"
+            " mirrors failover to keep the old one"
+        )
+        return False
+
+    async def _agreed(
+        self, part: MirrorPartition, stand: MirrorStand, asked: EpochEnd | None
+    ) -> MirrorStand | None:
+        """How the mirror stands as a part of the source's log, cut if need be; None: it was stopped. `asked`:
+        what the source says of its last epoch."""
+
+        async def owner(epoch: int) -> EpochEnd:
+            if asked is not None and epoch == stand.last_epoch:
+                return asked
+            return await epoch_end(self._source, part.tp, epoch)
+
         common = await common_end(
-            stand.last_epoch,
-            stand.end,
-            partial(epoch_end, self._source, tp),
-            partial(epoch_end, self._target, tp),
+            stand.last_epoch, stand.end, owner, partial(epoch_end, self._target, part.tp)
         )
         if common is None:
             part.stop(
                 f"the source knows nothing of leader epoch {stand.last_epoch}, in which the mirror ends at"
                 f" offset {stand.end}: it is another log. Delete the mirror to copy it anew"
             )
-            return
-        if common < stand.end:
-            if not self._cuts:
-                part.stop(
-                    f"the source has lost or replaced what the mirror has at offsets {common} to {stand.end}"
-                    " (unclean election?): nothing is copied. `on_truncation: cut` cuts the mirror back to"
-                    " the source; isthmus mirrors failover keeps what is here"
-                )
-                return
-            stand = await self._cut(part, stand, common)
-        first = (await self._source.list_offsets({tp: EARLIEST}, retry=NO_RETRIES))[tp].offset
-        last = (await self._source.list_offsets({tp: LATEST}, retry=NO_RETRIES))[tp].offset
-        part.end = stand.end
-        part.heard(first, last, now_ms)
-        end = await self._begin(part, stand, first)
-        part.aligned(max(stand.start, min(first, end)), end, leader.epoch)
-        part.heard(first, last, now_ms)
+            return None
+        if common == stand.end:
+            return stand
+        if not self._cuts:
+            part.stop(
+                f"the source has lost or replaced what the mirror has at offsets {common} to {stand.end}"
+                " (unclean election?): nothing is copied. `on_truncation: cut` cuts the mirror back to"
+                " the source; isthmus mirrors failover keeps what is here"
+            )
+            return None
+        return await self._cut(part, stand, common)
 
     async def _cut(self, part: MirrorPartition, stand: MirrorStand, common: int) -> MirrorStand:
         text = f"offsets {common} to {stand.end} were cut off: the source has lost or replaced them"
@@ -115,16 +145,3 @@ async def is_same_topic(source: ClusterClient, part: MirrorPartition) -> bool:
 
 async def epoch_end(client: ClusterClient, tp: TopicPartition, epoch: int) -> EpochEnd:
     return (await client.epoch_ends({tp: epoch}))[tp]
-
-
-async def raised(target: ClusterClient, tp: TopicPartition, source_text: str, least: int) -> MirrorStand:
-    """The mirror, once its leader is in a term of at least that epoch."""
-    await target.alter_mirror(tp.topic, {tp.partition: least})
-
-    async def seen() -> MirrorStand:
-        stand = await target.mirror_stand(tp, source_text)
-        if stand.leader_epoch < least:
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{tp}: term {least} has not begun yet")
-        return stand
-
-    return await retrying(seen, TERM_SEEN)

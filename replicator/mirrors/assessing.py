@@ -83,10 +83,8 @@ async def stands(
     """How each partition of the mirrors stands. Raises ProtocolError."""
     metadata = await target.metadata(list(mirrors))
     tps = [TopicPartition(name, index) for name in mirrors for index in metadata.topics[name].partitions]
-    found = await asyncio.gather(
-        *(target.mirror_stand(tp, mirrors[tp.topic].text, retry=target.retry) for tp in tps)
-    )
-    return dict(zip(tps, found, strict=True))
+    found = await target.mirror_stands({tp: mirrors[tp.topic].text for tp in tps}, retry=target.retry)
+    return {tp: found[tp] for tp in tps}
 
 
 async def source_ends(source: ClusterClient, tps: list[TopicPartition]) -> dict[TopicPartition, int]:

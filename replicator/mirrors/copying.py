@@ -25,6 +25,7 @@ from protocol.types import TopicPartition
 from replicator.mirrors.aligning import Aligner, Note, is_same_topic
 from replicator.mirrors.partition import MirrorPartition, Piece, State
 from replicator.mirrors.room import Room, alone
+from replicator.mirrors.terms import AT_ONCE, portions
 from replicator.settings import Flow
 from transfer.kafka.positions import last_batch
 from transfer.pace import Pace
@@ -32,6 +33,8 @@ from transfer.pace import Pace
 _log = logging.getLogger("isthmus.replicator")
 
 _ALIGN_AT_ONCE: Final = 16
+_ALONE_AFTER: Final = 2
+"""Tries after which a partition holds up no others that are asked about with it."""
 _TICK_S: Final = 0.2
 _SHORT_POLL_MS: Final = 100
 """Of a fetch that leaves partitions out for the moment: they should not wait behind it for long."""
@@ -87,7 +90,7 @@ class Copying:
         """Until cancelled."""
         try:
             while True:
-                self._align_some()
+                await self._align_some()
                 await self._start_loops()
                 self._raise_faults()
                 with contextlib.suppress(TimeoutError):
@@ -107,36 +110,54 @@ class Copying:
 
     # -- aligning
 
-    def _align_some(self) -> None:
+    async def _align_some(self) -> None:
+        """Some hundred in one task, of one broker at either side: one that hangs holds up no others."""
         now = _now()
+        ready: dict[TopicPartition, MirrorPartition] = {}
         for tp, part in self.partitions.items():
-            if len(self._aligning) >= _ALIGN_AT_ONCE:
-                return
             if part.state is State.ALIGNING and tp not in self._aligning and now >= part.not_before:
                 if part.fetching or part.appending:
                     continue  # what is on its way would come after the answer
-                task = self._aligning[tp] = asyncio.create_task(self._align(part), name=f"align {tp}")
-                task.add_done_callback(partial(self._aligning_ended, tp))
+                ready[tp] = part
+        here, there = await self._source.known_leaders(ready), await self._target.known_leaders(ready)
+        groups: dict[tuple[bool, tuple[int, ...]], list[MirrorPartition]] = {}
+        for tp, part in ready.items():
+            alone = part.attempts >= _ALONE_AFTER
+            nodes = tuple(at[tp].node if tp in at else -1 for at in (here, there))
+            groups.setdefault((alone, nodes), []).append(part)
+        for (alone, _), parts in groups.items():
+            for portion in portions(parts, 1 if alone else AT_ONCE):
+                if len(set(self._aligning.values())) >= _ALIGN_AT_ONCE:
+                    return
+                name = f"align {portion[0].tp} and {len(portion) - 1} more"
+                task = asyncio.create_task(self._align(portion), name=name)
+                self._aligning |= dict.fromkeys((part.tp for part in portion), task)
+                task.add_done_callback(partial(self._aligning_ended, portion))
 
-    def _aligning_ended(self, tp: TopicPartition, task: asyncio.Task[None]) -> None:
-        self._aligning.pop(tp, None)
+    def _aligning_ended(self, parts: list[MirrorPartition], task: asyncio.Task[None]) -> None:
+        for part in parts:
+            self._aligning.pop(part.tp, None)
 
-    async def _align(self, part: MirrorPartition) -> None:
+    async def _align(self, parts: list[MirrorPartition]) -> None:
         try:
-            await self._aligner.align(part, _now_ms())
-        except KafkaError as error:
-            if error.code in _NOT_OURS:
-                self._on_ended(part.tp)
-            part.realign(_now(), str(error))
-        except ProtocolError as error:
-            part.realign(_now(), str(error))
-        except Exception as error:  # noqa: BLE001 - of this partition alone
-            _log.exception("%s: cannot be aligned", part.tp)
-            part.realign(_now(), repr(error))
-        if part.state is State.STOPPED:
-            _log.error("%s: %s", part.tp, part.problem)
+            await self._aligner.align(parts, _now_ms())
+        except Exception as error:  # noqa: BLE001 - of one of them, and which is not known where they are many
+            left = [part for part in parts if part.state is State.ALIGNING]
+            for part in left:
+                self._not_aligned(part, error, alone=len(parts) == 1)
+        for part in parts:
+            if part.state is State.STOPPED:
+                _log.error("%s: %s", part.tp, part.problem)
         self._moved.set()
         self._room.set()
+
+    def _not_aligned(self, part: MirrorPartition, error: Exception, *, alone: bool) -> None:
+        """Tried again, by itself in the end."""
+        if alone and isinstance(error, KafkaError) and error.code in _NOT_OURS:
+            self._on_ended(part.tp)
+        if not isinstance(error, ProtocolError):
+            _log.error("%s: cannot be aligned", part.tp, exc_info=error)
+        part.realign(_now(), str(error) if isinstance(error, ProtocolError) else repr(error))
 
     # -- loops
 
@@ -150,12 +171,8 @@ class Copying:
                     loops[node] = asyncio.create_task(work(node), name=f"mirror {work.__name__} {node}")
 
     async def _leaders(self, client: ClusterClient) -> set[int]:
-        nodes = set()
-        for tp, part in list(self.partitions.items()):
-            if part.state is State.COPYING:
-                with contextlib.suppress(ProtocolError):
-                    nodes.add((await client.leader(tp)).node)
-        return nodes
+        copying = [tp for tp, part in self.partitions.items() if part.state is State.COPYING]
+        return {leader.node for leader in (await client.known_leaders(copying)).values()}
 
     # -- fetching
 
@@ -181,16 +198,16 @@ class Copying:
         copying = [part for part in self.partitions.values() if part.state is State.COPYING]
         left_out = len(copying) < len(self.partitions)
         here: list[tuple[MirrorPartition, int, int]] = []
+        tps = [part.tp for part in copying]
+        sources, targets = await self._source.known_leaders(tps), await self._target.known_leaders(tps)
         for part in copying:
-            try:
-                leader = await self._source.leader(part.tp)
-                at_target = (await self._target.leader(part.tp)).node
-            except ProtocolError as error:
-                part.realign(_now(), str(error))
+            leader, other = sources.get(part.tp), targets.get(part.tp)
+            if leader is None or other is None:
+                part.realign(_now(), f"no leader at the {'source' if leader is None else 'target'}")
                 continue
-            room.holds(at_target, part.queued_bytes)
+            room.holds(other.node, part.queued_bytes)
             if leader.node == node:
-                here.append((part, leader.epoch, at_target))
+                here.append((part, leader.epoch, other.node))
         for part, epoch, at_target in sorted(here, key=lambda found: found[0].fetched):
             if part.state is not State.COPYING:  # another has found something meanwhile
                 left_out = True
@@ -275,15 +292,16 @@ class Copying:
     async def _to_append(self, node: int) -> list[tuple[MirrorPartition, Piece]]:
         batch: list[tuple[MirrorPartition, Piece]] = []
         size = 0
-        for part in sorted(self.partitions.values(), key=lambda part: part.appended):
+        queued = [part for part in self.partitions.values() if part.queue and part.state is State.COPYING]
+        leaders = await self._target.known_leaders([part.tp for part in queued])
+        for part in sorted(queued, key=lambda part: part.appended):
             if not part.queue or part.appending or part.state is not State.COPYING:
+                continue  # by now
+            leader = leaders.get(part.tp)
+            if leader is None:
+                part.realign(_now(), "no leader at the target")
                 continue
-            try:
-                leader = await self._target.leader(part.tp)
-            except ProtocolError as error:
-                part.realign(_now(), str(error))
-                continue
-            if leader.node != node or not part.queue:
+            if leader.node != node:
                 continue
             piece = part.queue[0]
             part.appended = next(self._turns)

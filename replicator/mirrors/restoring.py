@@ -14,11 +14,11 @@ from typing import Any
 from protocol.client import ClusterClient
 from protocol.client.mirror_calls import Change
 from protocol.types import TopicPartition
-from replicator.mirrors.aligning import raised
 from replicator.mirrors.assessing import find_mirrors
 from replicator.mirrors.lineage import HEADROOM, MirrorSource
 from replicator.mirrors.reversing import Parting, reverse, reversible
-from replicator.mirrors.switching import Say, Switched, heard, promote
+from replicator.mirrors.switching import Say, Switched, changed, heard, promote
+from replicator.mirrors.terms import portions, raised
 from replicator.settings import LinkSettings
 
 
@@ -70,18 +70,20 @@ async def mirror_again(
 ) -> None:
     """The fenced side is the link's mirror again: it is a part of the other's log, so nothing is cut."""
     here, there = (await source.metadata(names)).topics, (await target.metadata(names)).topics
-    texts = {}
+    texts: dict[str, str] = {}
+    changes: dict[str, Change] = {}
     for name in names:
         fence = MirrorSource.of(f"fenced for {_back(settings)}", source.cluster_id, here[name].topic_id)
         text = MirrorSource.of(settings.name, source.cluster_id, here[name].topic_id).text
-        await target.alter_mirror(name, {}, Change(text, fence.text))
-        texts[name] = text
+        changes[name], texts[name] = Change(text, fence.text), text
+    await changed(target, changes)
     await heard(target, texts)
-    for name in names:
-        for index in there[name].partitions:
-            tp = TopicPartition(name, index)
-            source.forget_leader(tp)
-            await raised(target, tp, texts[name], (await source.leader(tp)).epoch + HEADROOM)
+    of = {TopicPartition(name, index): texts[name] for name in names for index in there[name].partitions}
+    for tp in of:
+        source.forget_leader(tp)
+    await source.learn_leaders(of)
+    for some in portions(of):
+        await raised(target, of, {tp: (await source.leader(tp)).epoch + HEADROOM for tp in some})
     say(f"mirrors of {settings.name} again: {', '.join(sorted(names))}")
 
 

@@ -7,6 +7,7 @@ rest. Nothing is cut that is not on disk elsewhere (I9).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping
@@ -16,21 +17,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
-from protocol.client.mirror_calls import Change
+from protocol.client.mirror_calls import Change, Settling
 from protocol.errors import ProtocolError
 from protocol.records import iter_headers
 from protocol.types import TopicPartition
-from replicator.mirrors.aligning import epoch_end, raised
+from replicator.mirrors.aligning import epoch_end
 from replicator.mirrors.assessing import SwitchRefused
 from replicator.mirrors.lineage import FENCED, HEADROOM, MirrorSource
 from replicator.mirrors.parting import common_end
-from replicator.mirrors.switching import Say, heard
+from replicator.mirrors.switching import Say, changed, heard
+from replicator.mirrors.terms import portions, raised
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
 from transfer.kafka.positions import last_batch
 
 _FETCH_BYTES: Final = 4 << 20
 _EMPTY_ANSWERS: Final = 50
+_PARTINGS_AT_ONCE: Final = 16
 
 
 @dataclass(slots=True)
@@ -102,11 +105,11 @@ async def reversible(
 async def partings(old: ClusterClient, new: ClusterClient, names: Mapping[str, Any]) -> list[Parting]:
     """Where both sides parted; changes nothing. Raises SwitchRefused, ProtocolError."""
     topics = (await old.metadata(list(names))).topics
-    return [
-        await _parting(old, new, TopicPartition(name, index))
-        for name in names
-        for index in sorted(topics[name].partitions)
-    ]
+    tps = [TopicPartition(name, index) for name in names for index in sorted(topics[name].partitions)]
+    found: list[Parting] = []
+    for some in portions(tps, _PARTINGS_AT_ONCE):
+        found += await asyncio.gather(*(_parting(old, new, tp) for tp in some))
+    return found
 
 
 async def _parting(old: ClusterClient, new: ClusterClient, tp: TopicPartition) -> Parting:
@@ -172,25 +175,39 @@ async def reverse(
     there = (await new.metadata(list(names))).topics
     texts = {name: MirrorSource.of(back, new.cluster_id, there[name].topic_id).text for name in names}
     try:
-        for name, mine in names.items():
-            await old.alter_mirror(name, {}, Change(texts[name], mine))
+        await changed(old, {name: Change(texts[name], mine) for name, mine in names.items()})
     except NotSupportedError as error:
         text = "the old source is no cluster of isthmus, so it cannot be a mirror"
         raise SwitchRefused(f"{text}: {error}") from None
     await heard(old, texts)
-    done = []
-    for parting in await partings(old, new, names):  # once more: nobody writes any more
-        tp = TopicPartition(parting.topic, parting.partition)
+    done = await partings(old, new, names)  # once more: nobody writes any more
+    for parting in done:
         if parting.records:
+            tp = TopicPartition(parting.topic, parting.partition)
             parting.saved_to = str(await save(old, tp, parting, folder))
             say(f"{tp}: {parting.records} records of the old side are saved to {parting.saved_to}")
-        epoch = (await new.leader(tp)).epoch
-        stand = await raised(old, tp, texts[tp.topic], epoch + HEADROOM)
-        if stand.end > parting.common_end:
-            await old.settle_mirror(tp, texts[tp.topic], stand.leader_epoch, cut_to=parting.common_end)
-        done.append(parting)
+    for some in portions(done):
+        of = {TopicPartition(each.topic, each.partition): each.common_end for each in some}
+        await _cut(old, new, {tp: texts[tp.topic] for tp in of}, of)
     say(f"mirrors of {back}: {', '.join(sorted(names))}")
     return done
+
+
+async def _cut(
+    old: ClusterClient,
+    new: ClusterClient,
+    texts: Mapping[TopicPartition, str],
+    ends: Mapping[TopicPartition, int],
+) -> None:
+    """Raises the terms above those of the new side, and cuts what is longer."""
+    stands = await raised(old, texts, {tp: (await new.leader(tp)).epoch + HEADROOM for tp in ends})
+    cuts = {
+        tp: Settling(texts[tp], stand.leader_epoch, ends[tp])
+        for tp, stand in stands.items()
+        if stand.end > ends[tp]
+    }
+    if cuts:
+        await old.settle_mirrors(cuts)
 
 
 async def save(client: ClusterClient, tp: TopicPartition, parting: Parting, folder: Path) -> Path:

@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from protocol.client import ClusterClient, NotSupportedError
-from protocol.client.mirror_calls import Change
-from protocol.client.retry import RetryPolicy, retrying
+from protocol.client.mirror_calls import Change, MirrorStand, Settling
+from protocol.client.retry import RetryPolicy
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
-from replicator.mirrors.aligning import raised
 from replicator.mirrors.assessing import Risk, SwitchRefused, risks, source_ends, stands
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
 from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition, State
+from replicator.mirrors.terms import portions, raised, told
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
 
@@ -38,6 +38,7 @@ _HEARD: Final = RetryPolicy(total_s=30)
 _QUIET_S: Final = 2.0
 """So long nobody may write to a source that cannot be fenced."""
 _TICK_S: Final = 0.1
+_TOPICS_AT_ONCE: Final = 100
 
 
 @dataclass(slots=True)
@@ -148,9 +149,9 @@ async def _fence(
     try:
         for name in mirrors:
             mark = MirrorSource.of(f"{FENCED} for {settings.name}", target.cluster_id, there[name].topic_id)
-            if said.get(name) != mark.text:  # else by a try before, which was killed
-                await source.alter_mirror(name, {}, Change(mark.text, None))
             fenced[name] = mark.text
+        new = {name: Change(text, None) for name, text in fenced.items() if said.get(name) != text}
+        await changed(source, new)  # others were fenced by a try before, which was killed
         await heard(source, fenced)
     except NotSupportedError:
         return {}
@@ -163,28 +164,24 @@ async def _fence(
 async def _unfence(source: ClusterClient, fenced: Mapping[str, str]) -> None:
     for name, text in fenced.items():
         try:
-            await source.alter_mirror(name, {}, Change(None, text))
+            await source.change_mirrors({name: Change(None, text)})
         except ProtocolError as error:
             _log.error("%s at the source still refuses writers: %s", name, error)
+
+
+async def changed(client: ClusterClient, changes: Mapping[str, Change]) -> None:
+    """Some topics at a time. Raises ProtocolError."""
+    for names in portions(changes, _TOPICS_AT_ONCE):
+        await client.change_mirrors({name: changes[name] for name in names})
 
 
 async def heard(client: ClusterClient, texts: Mapping[str, str]) -> None:
     """Until the leaders of all partitions know whose mirror their topic is: before, they take writes."""
     topics = (await client.metadata(list(texts))).topics
-    await asyncio.gather(
-        *(
-            _heard(client, TopicPartition(name, index), text)
-            for name, text in texts.items()
-            for index in topics[name].partitions
-        )
-    )
-
-
-async def _heard(client: ClusterClient, tp: TopicPartition, text: str) -> None:
-    async def ask() -> None:
-        await client.mirror_stand(tp, text)
-
-    await retrying(ask, _HEARD, curable=lambda error: not isinstance(error, NotSupportedError))
+    wanted = {
+        TopicPartition(name, index): text for name, text in texts.items() for index in topics[name].partitions
+    }
+    await told(client, wanted, lambda answer: isinstance(answer, MirrorStand), _HEARD)
 
 
 async def _drain(
@@ -303,29 +300,29 @@ async def _copy_groups(
 async def open_for_writing(target: ClusterClient, mirrors: Mapping[str, MirrorSource], say: Say) -> int:
     """Ends the mirrors; returns how many transactions were aborted. Raises ProtocolError."""
     found = await stands(target, mirrors)
-    aborted = 0
-    for tp, stand in found.items():
-        text = mirrors[tp.topic].text
-        if stand.last_epoch != stand.leader_epoch:  # else it was ended in this term, by a try before
-            stand = await raised(target, tp, text, next_era(max(stand.leader_epoch, stand.last_epoch)))
-        aborted += (await target.settle_mirror(tp, text, stand.leader_epoch))[1]
-    for name, mirror in mirrors.items():
-        await target.alter_mirror(name, {}, Change(None, mirror.text))
-    await asyncio.gather(*(_not_any_more(target, tp, mirrors[tp.topic].text) for tp in found))
+    texts = {tp: mirrors[tp.topic].text for tp in found}
+    aborted = done = 0
+    for some in portions(found):
+        stood = {tp: found[tp] for tp in some}
+        eras = {
+            tp: next_era(max(stand.leader_epoch, stand.last_epoch))
+            for tp, stand in stood.items()
+            if stand.last_epoch != stand.leader_epoch  # else it was ended in this term, by a try before
+        }
+        if eras:
+            stood |= await raised(target, texts, eras)
+        ended = await target.settle_mirrors(
+            {tp: Settling(texts[tp], stand.leader_epoch) for tp, stand in stood.items()}
+        )
+        aborted += sum(each.aborted for each in ended.values())
+        done += len(some)
+        if len(found) > len(some):
+            say(f"{done} of {len(found)} partitions have begun a term of their own")
+    await changed(target, {name: Change(None, mirror.text) for name, mirror in mirrors.items()})
+    await told(target, texts, _takes_writes, _HEARD)
     say(f"writable: {', '.join(sorted(mirrors))}")
     return aborted
 
 
-async def _not_any_more(target: ClusterClient, tp: TopicPartition, text: str) -> None:
-    """Until the partition's leader takes writes."""
-
-    async def ask() -> None:
-        try:
-            await target.mirror_stand(tp, text)
-        except KafkaError as error:
-            if error.code is ErrorCode.INVALID_TOPIC_EXCEPTION:
-                return
-            raise
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{tp}: its leader has not heard that it is no mirror")
-
-    await retrying(ask, _HEARD)
+def _takes_writes(answer: MirrorStand | BaseException) -> bool:
+    return isinstance(answer, KafkaError) and answer.code is ErrorCode.INVALID_TOPIC_EXCEPTION

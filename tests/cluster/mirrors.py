@@ -114,6 +114,10 @@ def transactional(bootstrap: str, name: str) -> confluent_kafka.Producer:
     return producer
 
 
+def idempotent(bootstrap: str) -> confluent_kafka.Producer:
+    return confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+
+
 def write(
     producer: confluent_kafka.Producer, topic: str, values: list[str], partition: int = 0
 ) -> list[confluent_kafka.KafkaError | None]:

@@ -14,14 +14,15 @@ from protocol.client.mirror_calls import Change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 from replicator.mirrors import switching
-from replicator.mirrors.aligning import raised
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
 from replicator.mirrors.restoring import truncate_and_restore
 from replicator.mirrors.reversing import partings, reverse, reversible
 from replicator.mirrors.switching import failover, promote
+from replicator.mirrors.terms import raised
 from tests.cluster.links import create, eventually, fresh, produce, records, some
 from tests.cluster.mirrors import (
     ends,
+    idempotent,
     log_bytes,
     mirror_link,
     mirroring,
@@ -38,10 +39,6 @@ pytestmark = pytest.mark.cluster
 
 def quiet(text: str) -> None:
     del text
-
-
-def idempotent(bootstrap):
-    return confluent_kafka.Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
 
 async def test_promote_loses_nothing_and_clients_go_on(pair, clients):
@@ -217,10 +214,10 @@ def _has_committed(client, group):
 async def cut_source(client, topic, end):
     """As an unclean election leaves it: what was there from `end` on is gone, another leader epoch begins."""
     tp, nobody = TopicPartition(topic, 0), "test/nobody/nothing"
-    await client.alter_mirror(topic, {}, Change(nobody, None))
-    stand = await raised(client, tp, nobody, (await client.leader(tp)).epoch + 1)
+    await client.change_mirrors({topic: Change(nobody, None)})
+    stand = (await raised(client, {tp: nobody}, {tp: (await client.leader(tp)).epoch + 1}))[tp]
     await client.settle_mirror(tp, nobody, stand.leader_epoch, cut_to=end)
-    await client.alter_mirror(topic, {}, Change(None, nobody))
+    await client.change_mirrors({topic: Change(None, nobody)})
 
 
 async def test_a_source_that_has_lost_its_end_stops_the_mirror_or_cuts_it(pair, clients):

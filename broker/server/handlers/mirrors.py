@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.config.topic_settings import MIRROR_SOURCE
+from broker.control.controller_jobs import Results
 from broker.control.controller_store import ControllerMoved
 from broker.control.mirror_terms import raise_epochs
 from broker.log import AppendRefused, LogError
@@ -25,7 +26,11 @@ from broker.server.context import RequestContext
 from broker.server.mirror_ending import end_mirror
 from broker.server.registry import handles
 from protocol.errors import ErrorCode, KafkaError
-from protocol.private.alter_mirrors_request import AlterMirrorsRequest, AlterMirrorsTopic
+from protocol.private.alter_mirrors_request import (
+    AlterMirrorsPartition,
+    AlterMirrorsRequest,
+    AlterMirrorsTopic,
+)
 from protocol.private.alter_mirrors_response import (
     AlterMirrorsPartitionResult,
     AlterMirrorsResponse,
@@ -50,6 +55,9 @@ if TYPE_CHECKING:
 
 _TELL = -1
 _NO_CUT = -1
+_IN_ONE_TURN = 50
+"""Partitions that are ended before the loop turns to others."""
+_TOPICS_AT_ONCE = 16
 
 Waiting = tuple[Partition, int, int]
 """A partition, the last offset that other replicas have to have, and the term of its append."""
@@ -150,40 +158,53 @@ async def _stored(partition: Partition, last_offset: int, leader_epoch: int, tim
 
 @handles(SettleMirrorsRequest, min=0, max=0, notes="before a mirror is written to, or cut back; isthmus only")
 async def settle_mirrors(request: SettleMirrorsRequest, context: RequestContext) -> SettleMirrorsResponse:
+    """All are appended to before any is waited for: replicas copy them together."""
     response = SettleMirrorsResponse()
+    waiting: list[tuple[Waiting, SettleMirrorsPartitionResult]] = []
     for topic in request.topics:
         result = SettleMirrorsTopicResult(name=topic.name)
         response.topics.append(result)
         for wanted in topic.partitions:
             answer = SettleMirrorsPartitionResult(index=wanted.index)
             result.partitions.append(answer)
-            try:
-                partition = context.broker.replicas.leader(topic.name, wanted.index, wanted.leader_epoch)
-                check_mirror(partition, topic.source)
-                await _settle(context.broker, partition, wanted, answer, request.timeout_ms / 1000)
-            except (KafkaError, AppendRefused) as error:
-                answer.error_code, answer.error_message = error.code, error.message
-            except (LogError, OSError) as error:
-                answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+            found = _settle(context.broker, topic.name, topic.source, wanted, answer)
+            if found is not None:
+                waiting.append((found, answer))
+            if len(waiting) % _IN_ONE_TURN == 0:
+                await asyncio.sleep(0)
+    timeout_s = request.timeout_ms / 1000
+    codes = await asyncio.gather(
+        *(p.wait_acknowledged(last, term, timeout_s) for (p, last, term), _ in waiting)
+    )
+    for ((partition, _, _), answer), code in zip(waiting, codes, strict=True):
+        answer.error_code, answer.log_end_offset = code, partition.log.end_offset
+        if code is not ErrorCode.NONE:
+            answer.error_message = f"{partition}: its end is not known to be on all in-sync replicas"
     return response
 
 
-async def _settle(
+def _settle(
     broker: Broker,
-    partition: Partition,
+    topic: str,
+    source: str,
     wanted: SettleMirrorsPartition,
     answer: SettleMirrorsPartitionResult,
-    timeout_s: float,
-) -> None:
-    if wanted.cut_to != _NO_CUT:
-        answer.log_end_offset = cut(partition, wanted.cut_to, broker.clock.monotonic())
-        return
-    ended = end_mirror(partition, broker.clock.now_ms())
-    answer.aborted_transactions = ended.aborted
-    code = await partition.wait_acknowledged(ended.last_offset, wanted.leader_epoch, timeout_s)
-    if code is not ErrorCode.NONE:
-        raise KafkaError(code, f"{partition}: its end is not known to be on all in-sync replicas")
-    answer.log_end_offset = partition.log.end_offset
+) -> Waiting | None:
+    try:
+        partition = broker.replicas.leader(topic, wanted.index, wanted.leader_epoch)
+        check_mirror(partition, source)
+        if wanted.cut_to != _NO_CUT:
+            answer.log_end_offset = cut(partition, wanted.cut_to, broker.clock.monotonic())
+            return None
+        ended = end_mirror(partition, broker.clock.now_ms())
+    except (KafkaError, AppendRefused) as error:
+        answer.error_code, answer.error_message = error.code, error.message
+    except (LogError, OSError) as error:
+        answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    else:
+        answer.aborted_transactions = ended.aborted
+        return partition, ended.last_offset, wanted.leader_epoch
+    return None
 
 
 # -- AlterMirrors
@@ -193,35 +214,54 @@ async def _settle(
     AlterMirrorsRequest, min=0, max=0, notes="whose mirror a topic is, higher leader epochs; isthmus only"
 )
 async def alter_mirrors(request: AlterMirrorsRequest, context: RequestContext) -> AlterMirrorsResponse:
-    response = AlterMirrorsResponse()
-    for topic in request.topics:
-        result = AlterMirrorsTopicResult(name=topic.name)
-        response.topics.append(result)
-        try:
-            result.partitions = await _raise(context.broker, topic)
-            if topic.changes_source:
+    """Epochs of all topics are one job of the controller; then topics change, a few at a time."""
+    results = [AlterMirrorsTopicResult(name=topic.name) for topic in request.topics]
+    slots = asyncio.Semaphore(_TOPICS_AT_ONCE)
+
+    async def one(topic: AlterMirrorsTopic, result: AlterMirrorsTopicResult, done: Results) -> None:
+        result.partitions = [_raised(topic.name, each, done) for each in topic.partitions]
+        if not topic.changes_source:
+            return
+        async with slots:
+            try:
                 await _change_source(context.broker, topic)
-        except ControllerMoved as error:
+            except ControllerMoved as error:
+                result.error_code, result.error_message = ErrorCode.NOT_CONTROLLER, str(error)
+            except KafkaError as error:
+                result.error_code, result.error_message = error.code, error.message
+
+    try:
+        done = await _raise(context.broker, request.topics)
+    except ControllerMoved as error:
+        for result in results:
             result.error_code, result.error_message = ErrorCode.NOT_CONTROLLER, str(error)
-        except KafkaError as error:
+    except KafkaError as error:
+        for result in results:
             result.error_code, result.error_message = error.code, error.message
-    return response
+    else:
+        await asyncio.gather(*(one(*each, done) for each in zip(request.topics, results, strict=True)))
+    return AlterMirrorsResponse(topics=results)
 
 
-async def _raise(broker: Broker, topic: AlterMirrorsTopic) -> list[AlterMirrorsPartitionResult]:
+async def _raise(broker: Broker, topics: list[AlterMirrorsTopic]) -> Results:
     if broker.controller is None or not broker.controller.active:
         raise ControllerMoved("this broker is not the controller")
-    least = {TopicPartition(topic.name, each.index): each.least_epoch for each in topic.partitions}
-    done = await broker.controller.ask(partial(raise_epochs, least=least))
-    return [
-        AlterMirrorsPartitionResult(
-            index=tp.partition,
-            error_code=ErrorCode.NONE if error is None else error.code,
-            error_message=None if error is None else error.message,
-            leader_epoch=least[tp],
-        )
-        for tp, error in done.items()
-    ]
+    least = {
+        TopicPartition(topic.name, each.index): each.least_epoch
+        for topic in topics
+        for each in topic.partitions
+    }
+    return await broker.controller.ask(partial(raise_epochs, least=least))
+
+
+def _raised(topic: str, wanted: AlterMirrorsPartition, done: Results) -> AlterMirrorsPartitionResult:
+    error = done[TopicPartition(topic, wanted.index)]
+    return AlterMirrorsPartitionResult(
+        index=wanted.index,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        leader_epoch=wanted.least_epoch,
+    )
 
 
 async def _change_source(broker: Broker, topic: AlterMirrorsTopic) -> None:

@@ -29,8 +29,8 @@ class Source:
     async def topic(self, name):
         return SimpleNamespace(topic_id=ZERO_UUID)
 
-    async def leader(self, tp):
-        return Leader(1, 0)
+    async def known_leaders(self, tps):
+        return {tp: Leader(1, 0) for tp in tps}
 
     async def fetch_from(self, node, asked, *, max_bytes, partition_max_bytes, **_):
         self.fetches += 1
@@ -51,8 +51,8 @@ class Target:
     def __init__(self, *hanging):
         self.hanging = hanging
 
-    async def leader(self, tp):
-        return Leader(1 + tp.partition % 2, 0)
+    async def known_leaders(self, tps):
+        return {tp: Leader(1 + tp.partition % 2, 0) for tp in tps}
 
     async def mirror_append(self, node, sources, pieces):
         await asyncio.sleep(3600 if node in self.hanging else 0)
