@@ -4,6 +4,7 @@
     python -m bench.link --no-mm2 --mb 300        # ours alone, a few minutes
     python -m bench.link --list
     python -m bench.link --only 'catch-up lz4' --repeat 5 --mm2-repeat 3
+    python -m bench.link --only mirror            # mirrors with identical offsets
 
 MB are 10^6 bytes of record values, figures are medians over the repetitions; ratios compare with the better
 of the two MirrorMakers. Between two Apache Kafka brokers where `kafka.sh` is found (in the folder that
@@ -23,20 +24,20 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.brokers.limits import RowFailed, TimeLeft
 from bench.brokers.report import Row, given_up, medians, write
-from bench.brokers.sides import OURS, ROOT, compile_modules
-from bench.links import failover, report
+from bench.brokers.sides import OURS, ROOT, compile_modules, isthmus
+from bench.links import failover, mirrors, report
 from bench.links.catch_up import catch_up
 from bench.links.data import Data, fill
 from bench.links.live import live
-from bench.links.sides import CONTENDERS, MM2, TUNED, Ground, ground, mm2_script
+from bench.links.sides import CONTENDERS, MIRROR, MM2, TUNED, Ground, ground, mm2_script
 from protocol.errors import ProtocolError
 
 T = TypeVar("T")
@@ -52,11 +53,20 @@ _NEW_TOPIC_MAX_S, _START_MAX_S, _MEMORY_MAX_MB, _MEMORY_MANY_MAX_MB = 2.0, 2.0, 
 class Run:
     """One run over the rows: whose turn it is, how often, and how long that may take."""
 
-    def __init__(self, between: Ground, options: argparse.Namespace, left: TimeLeft) -> None:
+    def __init__(
+        self, between: Ground, to_ours: Callable[[], Ground], options: argparse.Namespace, left: TimeLeft
+    ) -> None:
         self.between = between
+        self.to_ours = to_ours
+        """From the same source to a broker of ours, under the same names."""
         self.contenders = (OURS,) if options.no_mm2 else CONTENDERS
         self.mb = float(options.mb)
-        self._repeats = {OURS: options.repeat, MM2: options.mm2_repeat, TUNED: options.mm2_repeat}
+        self._repeats = {
+            OURS: options.repeat,
+            MIRROR: options.repeat,
+            MM2: options.mm2_repeat,
+            TUNED: options.mm2_repeat,
+        }
         self._left = left
         self.given_up: dict[str, str] = {}
         self._topics: list[str] = []
@@ -74,7 +84,11 @@ class Run:
             self.between.source.drop(self._topics.pop())
 
     def sides(
-        self, turn: Callable[[str], Awaitable[dict[str, float | None]]], *, once: bool = False
+        self,
+        turn: Callable[[str], Awaitable[dict[str, float | None]]],
+        *,
+        once: bool = False,
+        contenders: Sequence[str] = (),
     ) -> Sides:
         """Medians by contender; who did not make it is missing, and named in `given_up`.
 
@@ -83,7 +97,7 @@ class Run:
         self.given_up = {}
         runs: dict[str, list[dict[str, float | None]]] = {}
         for number in range(1 if once else max(self._repeats.values())):
-            for contender in self.contenders:
+            for contender in contenders or self.contenders:
                 if contender in self.given_up or (number and (once or number >= self._repeats[contender])):
                     continue
                 try:
@@ -207,6 +221,12 @@ PARTS = (
     Part("live latency and new topic", live_traffic),
     Part("failover", reading_again),
     Part("many partitions", many_partitions),
+    *(
+        Part(f"mirror catch-up {codec}", partial(mirrors.catching_up, codec=codec))
+        for codec in ("none", "lz4")
+    ),
+    Part("mirror live latency", mirrors.live_traffic),
+    Part("mirror with 1,000 partitions", mirrors.many_partitions),
 )
 
 
@@ -224,7 +244,14 @@ def measure(options: argparse.Namespace, parts: list[Part], rows: list[Row], *, 
     compile_modules()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isthmus-bench-link-")))
-        run = Run(stack.enter_context(ground(folder, kafka=kafka)), options, TimeLeft(options.minutes * 60))
+        between = stack.enter_context(ground(folder, kafka=kafka))
+
+        @cache
+        def to_ours() -> Ground:
+            target = stack.enter_context(isthmus(folder / "brokers" / "mirrors"))
+            return Ground(between.source, target, folder, same_names=True)
+
+        run = Run(between, to_ours, options, TimeLeft(options.minutes * 60))
         print(report.head(), flush=True)
         for part in parts:
             try:

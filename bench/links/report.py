@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.brokers.report import Row, figures_of, number
 from bench.brokers.sides import OURS
-from bench.links.sides import CONTENDERS, MM2, TUNED
+from bench.links.sides import CONTENDERS, MIRROR, MM2, TUNED
 
 _COLUMNS = (("mb_s", 7, 0), ("mb_cpu_s", 8, 1), ("resident_mb", 6, 0))
 _HEAD = f"{'MB/s':>7} {'MB/CPU-s':>8} {'MB':>6}"
@@ -35,6 +35,18 @@ def less(name: str, sides: dict[str, dict[str, Any]], figures: tuple[str, ...], 
     if ratios:
         row["ratio"] = max(ratios)
         row["met"] = row["ratio"] <= must_ratio_max
+    return row
+
+
+def no_less(
+    name: str, sides: dict[str, dict[str, Any]], one: str, peer: str, figure: str, must_ratio_min: float
+) -> Row:
+    """A row where more is better: one of ours beside another of ours, by one figure."""
+    row: Row = {"name": name, **sides, "ratio": None, "must_ratio_min": must_ratio_min, "met": None}
+    mine, theirs = sides.get(one, {}).get(figure), sides.get(peer, {}).get(figure)
+    if mine and theirs:
+        row["ratio"] = round(mine / theirs, 3)
+        row["met"] = row["ratio"] >= must_ratio_min
     return row
 
 
@@ -80,8 +92,10 @@ def line(row: Row) -> str:
 
 
 def _plain(row: Row) -> str:
-    parts = [f"{side}: {figures_of(row[side])}" for side in CONTENDERS if side in row]
-    if row.get("ratio") is not None:
+    parts = [f"{side}: {figures_of(row[side])}" for side in (MIRROR, *CONTENDERS) if side in row]
+    if row.get("ratio") is not None and "must_ratio_min" in row:
+        parts.append(f"ratio {row['ratio']:.2f}, at least {row['must_ratio_min']:g}")
+    elif row.get("ratio") is not None:
         parts.append(f"ratio {row['ratio']:.2f}, at most {row['must_ratio_max']:g}")
     elif "must_max" in row:
         parts.append(f"at most {row['must_max']:g}")

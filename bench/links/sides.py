@@ -1,13 +1,15 @@
-"""Who copies, and between which brokers: our link, MirrorMaker 2 as it comes, MirrorMaker 2 tuned.
+"""Who copies, and between which brokers: our link, also with identical offsets, MirrorMaker 2, also tuned.
 
-Owns processes. All three get the same properties file, and run between the same two brokers: Apache Kafka's
-where it can be had, else ours. CPU and memory are those of the copying process alone.
+Owns processes. All but mirrors, which need a topology, get the same properties file, and run between the same
+two brokers: Apache Kafka's where it can be had, else ours. CPU and memory are those of the copying process
+alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -26,6 +28,7 @@ from protocol.errors import ProtocolError
 
 MM2 = "mm2"
 TUNED = "mm2_tuned"
+MIRROR = "mirror"
 CONTENDERS = (OURS, MM2, TUNED)
 
 _STARTED_WITHIN_S = 240.0
@@ -44,6 +47,7 @@ _FOR_MM2 = """
 emit.checkpoints.interval.seconds=5
 sync.group.offsets.interval.seconds=5
 """
+_IDENTITY = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
 _FOR_TUNED = """
 tasks.max=4
 refresh.topics.interval.seconds=5
@@ -70,6 +74,8 @@ class Ground:
     source: Side
     target: Side
     folder: Path
+    same_names: bool = False
+    """Whether topics are called at the target as at the source."""
 
 
 @contextlib.contextmanager
@@ -101,16 +107,17 @@ def _apache_kafka(place: str) -> Iterator[Side]:
 class Copier:
     """A running contender. What it copies of `topic` is at the target under `at_target(topic)`."""
 
-    def __init__(self, alias: str, process: psutil.Process, began: float) -> None:
+    def __init__(self, alias: str, prefix: str, process: psutil.Process, began: float) -> None:
         self.alias = alias
+        self.prefix = prefix
         self.began = began
         """When it was started, by the monotonic clock."""
         self.made: set[str] = set()
         self._process = process
 
     def at_target(self, topic: str) -> str:
-        self.made.add(f"{self.alias}.{topic}")
-        return f"{self.alias}.{topic}"
+        self.made.add(f"{self.prefix}{topic}")
+        return f"{self.prefix}{topic}"
 
     def cpu_s(self) -> float:
         try:
@@ -131,20 +138,13 @@ async def copying(contender: str, between: Ground, topics: str) -> AsyncIterator
     """Runs a contender over the topics of a pattern, under an alias that nobody had before; afterwards what
     it copied is deleted, or the disk would be full in the middle of the table."""
     alias = f"e{time.time_ns() % 10**10}"
-    properties = between.folder / f"{alias}.properties"
-    properties.write_text(
-        f"clusters={alias}, target\n"
-        f"{alias}.bootstrap.servers={between.source.bootstrap}\n"
-        f"target.bootstrap.servers={between.target.bootstrap}\n"
-        f"{alias}->target.enabled=true\n"
-        f"{alias}->target.topics={topics}\n"
-        + _FOR_ALL
-        + (_FOR_MM2 if contender != OURS else "")
-        + (_FOR_TUNED if contender == TUNED else "")
-    )
+    if contender == MIRROR:
+        file = _mirror_file(alias, between, topics)
+    else:
+        file = _properties_file(alias, contender, between, topics)
     copier: Copier | None = None
     try:
-        async with _running(contender, alias, between, properties) as copier:
+        async with _running(contender, alias, between, file) as copier:
             yield copier
     finally:
         if copier is not None and copier.made:
@@ -153,22 +153,55 @@ async def copying(contender: str, between: Ground, topics: str) -> AsyncIterator
                     await client.delete_topics(copier.made)
 
 
+def _properties_file(alias: str, contender: str, between: Ground, topics: str) -> Path:
+    file = between.folder / f"{alias}.properties"
+    file.write_text(
+        f"clusters={alias}, target\n"
+        f"{alias}.bootstrap.servers={between.source.bootstrap}\n"
+        f"target.bootstrap.servers={between.target.bootstrap}\n"
+        f"{alias}->target.enabled=true\n"
+        f"{alias}->target.topics={topics}\n"
+        + _FOR_ALL
+        + (_IDENTITY if between.same_names else "")
+        + (_FOR_MM2 if contender != OURS else "")
+        + (_FOR_TUNED if contender == TUNED else "")
+    )
+    return file
+
+
+def _mirror_file(alias: str, between: Ground, topics: str) -> Path:
+    file = between.folder / f"{alias}.yaml"
+    clusters = {alias: between.source.bootstrap, "target": between.target.bootstrap}
+    link = {"offsets": "identical", "naming": "identity", "topics": [topics], "replication_factor": 1}
+    topology = {
+        "version": 1,
+        "name": alias,
+        "data_directory": alias,
+        "datacenters": {"here": {"description": "this machine"}},
+        "clusters": {name: {"datacenter": "here", "bootstrap_servers": at} for name, at in clusters.items()},
+        "links": {f"{alias}->target": link},
+    }
+    file.write_text(json.dumps(topology))
+    return file
+
+
 @contextlib.asynccontextmanager
 async def _running(contender: str, alias: str, between: Ground, properties: Path) -> AsyncIterator[Copier]:
     began = time.monotonic()
-    if contender == OURS:
+    prefix = "" if between.same_names else f"{alias}."
+    if contender in (OURS, MIRROR):
         with (between.folder / "isthmus.log").open("ab") as log:
             command = [sys.executable, "-m", "isthmus", "replicate", str(properties)]
             process = psutil.Popen(command, stdout=log, stderr=log, cwd=ROOT)
         try:
-            yield Copier(alias, process, began)
+            yield Copier(alias, prefix, process, began)
         finally:
             await asyncio.to_thread(_end, process)
         return
     name = f"bench-{alias}"
     script = str(mm2_script())
     try:
-        yield Copier(alias, await asyncio.to_thread(_start_mm2, script, properties, name), began)
+        yield Copier(alias, prefix, await asyncio.to_thread(_start_mm2, script, properties, name), began)
     finally:
         await asyncio.to_thread(subprocess.run, [script, "stop", name], check=False, capture_output=True)
 
