@@ -67,12 +67,17 @@ async def test_settings_follow_and_are_taken_back_after_a_restart_too(pair, clie
     async def is_at(value):
         return await _value(west, topic, "retention.ms") == value
 
+    async def noted():
+        progress = await ProgressStore(west, link.progress_topic).refresh()
+        return progress.settings.get(topic, {}).get("retention.ms") == "8000000"
+
     async with mirroring(link) as running:
         await produce(east, topic, some(5))
         await same_logs(east, west, topic)
         assert await is_at("7000000")
         await east.alter_configs({topic: {"retention.ms": "8000000"}})
         await eventually(lambda: is_at("8000000"), "the mirror has the new value", 60)
+        await eventually(noted, "the link has noted that it set it", 60)
         assert await running.stop() == 0
     default = await _value(west, (await _another(west)), "retention.ms")
     await east.alter_configs({topic: {"retention.ms": None}})
