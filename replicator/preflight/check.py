@@ -33,8 +33,9 @@ _RULES = (selection, rights, names, circles, sizes, times, tombstones, replicas,
 async def check_link(
     source: ClusterClient, target: ClusterClient, settings: LinkSettings, links: Sequence[LinkSettings] = ()
 ) -> list[Finding]:
-    """All findings. `links` are all links that run together, for circles. Raises ProtocolError when a
-    cluster stops answering meanwhile."""
+    """All findings. `links` are all that are declared together, for circles and topics of several sources.
+    Raises ProtocolError when a cluster stops answering meanwhile.
+    """
     facts = Facts(settings, Side(settings.source.alias), Side(settings.target.alias))
     if source.cluster_id == target.cluster_id:
         what = f"source and target are one cluster, {source.cluster_id}"
@@ -42,7 +43,20 @@ async def check_link(
         return [Finding(Level.ERROR, "clusters", settings.name, what, to_do)]
     await _gather(source, target, facts)
     facts.circles = ways_round(links)
+    facts.gathering = _gathering(settings, links)
     return [*_clusters(facts), *_creation(facts), *(one for rule in _RULES for one in rule(facts))]
+
+
+def _gathering(settings: LinkSettings, links: Sequence[LinkSettings]) -> frozenset[str]:
+    """Names of links whose topics may become one with those of this link, and are declared so."""
+
+    def identity(link: LinkSettings) -> bool:
+        return link.naming == "identity" and link.offsets != "identical"
+
+    if not identity(settings):
+        return frozenset()
+    target = settings.target.alias
+    return frozenset(one.name for one in links if one.target.alias == target and identity(one))
 
 
 async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) -> None:

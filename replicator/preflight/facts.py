@@ -78,6 +78,8 @@ class Facts:
     """Topics of the target that this link writes: name to topic id (empty: not known)."""
     other_links: dict[str, str] = field(default_factory=dict)
     """Topics of the target that another link writes: name to link."""
+    gathering: frozenset[str] = frozenset()
+    """Links declared beside this one that, as it does, bring topics to the target under their own names."""
     no_transactions: str = ""
     """Why the link may have no transactions at the target."""
     no_idempotence: str = ""

@@ -52,18 +52,44 @@ def _alike(facts: Facts) -> Iterator[Finding]:
 
 def _taken(facts: Facts) -> Iterator[Finding]:
     others: dict[tuple[str, str], list[str]] = {}
+    gathered: dict[tuple[str, str], list[str]] = {}
+    replaced: dict[tuple[str, str], list[str]] = {}
     foreign: dict[tuple[str, str], list[str]] = {}
-    for name in facts.mirrors.values():
+    for source, name in facts.mirrors.items():
         there = facts.target.topics.get(name)
-        if name in facts.other_links:
-            what = f"link {facts.other_links[name]} writes these topics too: their records would be mixed"
-            others.setdefault((what, "exclude them from one of the two links"), []).append(name)
+        other = facts.other_links.get(name)
+        if other in facts.gathering and _compacted(facts, source):
+            what = (
+                f"link {other} writes these compacted topics too: of a key that both have the last one stays"
+            )
+            to_do = "keep the sources' keys apart, or exclude them from one of the two links"
+            replaced.setdefault((what, to_do), []).append(name)
+        elif other in facts.gathering:
+            what = f"link {other} is declared to write these topics too"
+            to_do = (
+                "nothing, where they are meant to be one: each source's records come in their order, mixed"
+            )
+            gathered.setdefault((what, to_do), []).append(name)
+        elif other is not None:
+            what = f"link {other} writes these topics too: their records would be mixed"
+            to_do = (
+                "exclude them from one of the two links, or declare both in one file with naming: identity if"
+                " they are meant to be one"
+            )
+            others.setdefault((what, to_do), []).append(name)
         elif there is not None and facts.own_mirrors.get(name) not in ("", uuid_to_text(there.topic_id)):
             what = "these topics exist and were not made by this link; what they hold stays before the copy"
             to_do = "make sure that nobody else writes them; delete them first for a copy from the start"
             foreign.setdefault((what, to_do), []).append(name)
     yield from together(Level.ERROR, CHECK, facts.target.alias, others)
+    yield from together(Level.WARNING, CHECK, facts.target.alias, replaced)
+    yield from together(Level.OK, CHECK, facts.target.alias, gathered)
     yield from together(Level.WARNING, CHECK, facts.target.alias, foreign)
+
+
+def _compacted(facts: Facts, topic: str) -> bool:
+    policy = facts.source.configs.get(topic, {}).get("cleanup.policy")
+    return policy is not None and "compact" in (policy.value or "")
 
 
 def circles(facts: Facts) -> Iterator[Finding]:

@@ -13,6 +13,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from protocol.client import ClusterClient, Committed
 from protocol.types import TopicPartition as Tp
+from replicator.preflight import Level, check_link
+from replicator.settings import LinkSettings
 from tests.cluster.links import (
     Pair,
     copied_to,
@@ -174,6 +176,14 @@ def test_two_active_clusters_are_gathered_in_a_stretched_one_and_a_lost_site_los
 # -- one topic of two
 
 
+async def names_found(
+    source: ClusterClient, target: ClusterClient, link: LinkSettings, links: list[LinkSettings]
+) -> list[tuple[Level, str, tuple[str, ...]]]:
+    """What `isthmus links check` finds about names, in a file that declares these links."""
+    found = await check_link(source, target, link, links)
+    return [(one.level, one.what, one.subjects) for one in found if one.check == "names"]
+
+
 async def test_topics_of_one_name_at_two_sources_become_one(zookeeper_server, tmp_path: Path) -> None:
     """Each source's records once and in their order, mixed with the other's; groups stand exactly; also after
     the links were started anew behind what the other has written since.
@@ -187,6 +197,7 @@ async def test_topics_of_one_name_at_two_sources_become_one(zookeeper_server, tm
             Pair("isthmus", source, pair.west).link(topic, naming="identity", groups=[f"{group}-{number}"])
             for number, source in enumerate((pair.east, third.bootstrap))
         ]
+        links[1] = links[1].model_copy(update={"target": links[0].target})
         async with (
             ClusterClient(pair.east) as one,
             ClusterClient(third.bootstrap) as other,
@@ -211,6 +222,12 @@ async def test_topics_of_one_name_at_two_sources_become_one(zookeeper_server, tm
                 wanted = [record.value for record in await records_of(client, topic)]
                 assert [row.value for row in rows if row.value.startswith(b"s%d-" % number)] == wanted
             assert len(rows) == 2 * count
+            alone = await names_found(one, target, links[0], [links[0]])
+            assert [(level, subjects) for level, _, subjects in alone] == [(Level.ERROR, (topic,))]
+            declared = await names_found(one, target, links[0], links)
+            assert declared == [
+                (Level.OK, f"link {links[1].name} is declared to write these topics too", (topic,))
+            ]
             async with running(links[0]), running(links[1]):
                 for number, client in enumerate(sources):
                     name = f"{group}-{number}"

@@ -73,6 +73,17 @@ def test_a_mirror_of_this_link_is_fine_and_a_foreign_one_is_not():
     assert said(names, given) == [(ERROR, ("east.orders",))]
 
 
+def test_topics_of_several_sources_that_are_declared_to_become_one_are_no_error():
+    given = facts(source=["orders", "prices"], target=["orders", "prices"], naming="identity")
+    given.other_links = {"orders": "north->west", "prices": "north->west"}
+    both = ("orders", "prices")
+    assert said(names, given) == [(ERROR, both)], "a link of another file may as well be a mistake"
+    given.gathering = frozenset({"north->west"})
+    assert said(names, given) == [(Level.OK, both)]
+    given.source.configs = {"prices": {"cleanup.policy": entry("compact,delete")}}
+    assert said(names, given) == [(WARNING, ("prices",)), (Level.OK, ("orders",))]
+
+
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
