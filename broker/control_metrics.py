@@ -51,6 +51,11 @@ class ControlMetrics(Collector):
                 int(self._plane.zookeeper.connected),
                 "1 while the ZooKeeper session is connected",
             ),
+            "isthmus_broker_may_lead": (
+                int(self._plane.may_lead),
+                "0 while ZooKeeper has not heard from this broker for most of a session: what it leads takes"
+                " no writes, unless it is the only in-sync replica",
+            ),
         }
         for name, (value, text) in counts.items():
             yield GaugeMetricFamily(name, text, value=value)

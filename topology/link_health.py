@@ -1,7 +1,7 @@
 """How the links of a running topology stand, as their own metrics say: which of their clusters answer.
 
 For its supervisor a link's process is "ready" as soon as it runs, and it keeps running while a cluster is
-down: that says nothing about copying. Owns reading one gauge of `replicator.metrics` over HTTP.
+down: that says nothing about copying. Owns what one gauge of `replicator.metrics` means.
 """
 
 from __future__ import annotations
@@ -9,13 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.request import urlopen
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from topology.runtime import HOST
-
-_ANSWER_S = 3.0
+from topology.scrape import samples
 
 
 async def link_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -27,14 +22,8 @@ async def link_problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _problem(port: int) -> str:
     try:
-        with urlopen(f"http://{HOST}:{port}/metrics", timeout=_ANSWER_S) as answer:
-            text = answer.read().decode()
+        found = samples(port, "isthmus_link_cluster_up")
     except (OSError, ValueError) as error:
         return f"its metrics cannot be read: {error}"
-    silent = [
-        sample.labels["cluster"]
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "isthmus_link_cluster_up" and not sample.value
-    ]
+    silent = [sample.labels["cluster"] for sample in found if not sample.value]
     return f"{' and '.join(silent)} cannot be reached" if silent else ""

@@ -7,11 +7,11 @@ person (`isthmus elect`). Replicas that a move is adding are no lack. Asking the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from protocol.client import Metadata, TopicMetadata
+from protocol.client import Metadata, PartitionMetadata, TopicMetadata
 from protocol.types import TopicPartition
 from topology.moves import Move
 
@@ -31,20 +31,19 @@ class PartitionHealth:
     under_min_isr: tuple[TopicPartition, ...]
     offline: tuple[TopicPartition, ...]
     waiting_for_election: tuple[TopicPartition, ...]
+    leader_away: tuple[TopicPartition, ...] = ()
+    """Led by a broker that takes no writes: it does not answer, or may have lost its leadership."""
     min_isr_known: bool = True
     """Without it nobody can say what is under or at min ISR."""
-    zookeeper_serves: bool | None = True
-    """Whether any of the cluster's ZooKeeper servers does; None where they are not ours to ask."""
 
     @property
     def healthy(self) -> bool:
-        known = self.min_isr_known and self.zookeeper_serves is not False
-        return known and not (self.under_replicated or self.under_min_isr or self.offline)
+        return self.min_isr_known and not (self.under_replicated or self.unwritable)
 
     @property
-    def nothing_acknowledged(self) -> bool:
-        """Each partition has no leader, or too few members in its ISR for acks=all."""
-        return 0 < self.partitions == len({*self.under_min_isr, *self.offline})
+    def unwritable(self) -> tuple[TopicPartition, ...]:
+        """Where no write with acks=all is acknowledged."""
+        return tuple(sorted({*self.offline, *self.leader_away, *self.under_min_isr}))
 
     def as_json(self) -> dict[str, Any]:
         """Counts, and the names beside them; null is what nobody knows."""
@@ -54,25 +53,25 @@ class PartitionHealth:
             "under_min_isr": self.under_min_isr if self.min_isr_known else None,
             "offline": self.offline,
             "waiting_for_election": self.waiting_for_election,
+            "leader_away": self.leader_away,
+            "unwritable": self.unwritable,
         }
         counts = {name: None if found is None else len(found) for name, found in lists.items()}
         names = {name: None if found is None else list(map(str, found)) for name, found in lists.items()}
         return {
             "topics": self.topics,
-            "zookeeper_serves": self.zookeeper_serves,
             "partitions": {"total": self.partitions, **counts},
             **names,
         }
 
-    def sentences(self, alias: str, file: str) -> Iterator[str]:
-        """What a person has to know; `file` is the topology's YAML. That nothing works comes first."""
-        if self.zookeeper_serves is False:
-            yield (
-                "no ZooKeeper server serves (too few run, or reach each other): brokers acknowledge no write"
-                " once their sessions are over, and what follows is as old as that"
-            )
-        if self.nothing_acknowledged:
+    def sentences(self, alias: str, file: str, *, known: bool = True) -> Iterator[str]:
+        """What a person has to know; `file` is the topology's YAML. That nothing works comes first. Without
+        `known` nobody can be expected to tell more than what was in sync last.
+        """
+        if 0 < self.partitions == len(self.unwritable):
             yield "no partition acknowledges a write with acks=all"
+        elif self.unwritable:
+            yield f"{_some(self.unwritable)}: no write with acks=all is acknowledged"
         size = f"{_counted(self.partitions, 'partition')} of {_counted(self.topics, 'topic')}"
         found = [
             f"{len(names)} {what}"
@@ -80,11 +79,12 @@ class PartitionHealth:
                 (self.under_replicated, "under-replicated"),
                 (self.under_min_isr, f"under {MIN_ISR}: acks=all is refused"),
                 (self.offline, "offline: without a leader"),
+                (self.leader_away, "whose leader takes no writes now"),
             )
             if names
         ]
         yield f"{size}: {'; '.join(found) if found else 'all in sync'}"
-        if not self.min_isr_known:
+        if known and not self.min_isr_known:
             yield f"no broker tells {MIN_ISR}: whether acks=all is refused somewhere is not known"
         if self.waiting_for_election:
             yield (
@@ -94,9 +94,15 @@ class PartitionHealth:
 
 
 def assess(
-    metadata: Metadata, min_isr: Mapping[str, int] | None, moves: Mapping[TopicPartition, Move] | None = None
+    metadata: Metadata,
+    min_isr: Mapping[str, int] | None,
+    moves: Mapping[TopicPartition, Move] | None = None,
+    silent: Collection[int] = (),
+    unheard: Collection[int] = (),
 ) -> PartitionHealth:
-    """`min_isr` by topic (one that is made meanwhile counts as 1), None if nobody tells."""
+    """`min_isr` by topic (one that is made meanwhile counts as 1), None if nobody tells; `silent` are brokers
+    that do not answer, `unheard` those that ZooKeeper does not hear from.
+    """
     adding = {partition: move.adding for partition, move in (moves or {}).items()}
     found = {
         TopicPartition(name, index): each
@@ -120,8 +126,14 @@ def assess(
         tuple(partition for partition, more in spare.items() if more < 0),
         offline,
         tuple(partition for partition in offline if metadata.brokers.keys() & set(found[partition].isr)),
+        tuple(partition for partition, each in found.items() if _leader_away(each, silent, unheard)),
         min_isr is not None,
     )
+
+
+def _leader_away(partition: PartitionMetadata, silent: Collection[int], unheard: Collection[int]) -> bool:
+    """A leader that is the whole ISR takes writes also unheard: nobody else may be elected."""
+    return partition.leader in silent or (partition.leader in unheard and len(partition.isr) > 1)
 
 
 def newest(views: Mapping[int, Metadata]) -> Metadata:

@@ -155,6 +155,11 @@ class ControlPlane:
         self._session_lease = SessionLease(lease, self.zookeeper, self.metadata)
         self._session_lease.start()
 
+    @property
+    def may_lead(self) -> bool:
+        """Whether ZooKeeper has heard from this broker of late, so that nobody else may lead in its place."""
+        return self._session_lease is not None and self._session_lease.holds
+
     def run_record(self, directories: list[str]) -> RunRecord:
         """Of this broker; the caller holds the locks of the directories."""
         return RunRecord(self.zookeeper, self.config.broker_id, directories)

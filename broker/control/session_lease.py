@@ -53,6 +53,11 @@ class SessionLease:
         self._ended = True
         self._extend()
 
+    @property
+    def holds(self) -> bool:
+        """Whether partitions with other in-sync replicas take writes here, if this broker leads them."""
+        return not self._lease.over
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()

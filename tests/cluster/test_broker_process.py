@@ -158,6 +158,7 @@ def test_metrics_are_served(tmp_path: Path, started: list[StandAlone]) -> None:
         "kafka_controller_kafkacontroller_offlinepartitionscount 0.0",
         "kafka_controller_controllerstats_uncleanleaderelections_total 0.0",
         "kafka_server_zookeeperclientmetrics_connected 1.0",
+        "isthmus_broker_may_lead 1.0",
     ):
         assert line in text
     assert 'kafka_network_requestmetrics_requests_total{request="UpdateMetadata"} ' in text

@@ -1,7 +1,10 @@
 """The example of a stretched cluster, run by `isthmus up`: three sites, slow links, cuts, a lost site."""
 
+import json
 import re
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -21,6 +24,9 @@ QUICK = {
     "num.partitions": 3,
 }
 MEGABYTE = 1_000_000
+ANSWER_S = 20.0
+"""Of `isthmus status` on a busy machine; on a quiet one it takes one to three."""
+SAID_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +128,61 @@ def test_the_commands_show_and_cut_and_say_what_is_cut(three: RunningTopology) -
     file = str(three.file)
     shown = three.command("net", "cut", file, "--from", "paris", "--to", "london")
     assert shown.splitlines()[1].split()[:3] == ["paris", "london", "CUT"]
-    told = three.command("status", file)
-    assert "links cut: paris->london" in told
+    told = three.command("status", file, code=3)
+    assert "links cut: paris->london; isthmus net heal" in told
     assert re.search(r"^main: \d+ partitions? of \d+ topics?: ", told, re.MULTILINE), told
+
+
+def test_status_says_within_seconds_what_a_cut_site_leaves_and_that_it_is_back(
+    three: RunningTopology,
+) -> None:
+    create(three, "watched", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    three.cut("paris")
+    told = wait_status(three, r"ZooKeeper serves without main-zookeeper-2: no quorum")
+    assert "paris reaches no other site" in told
+    wait_status(three, r"ZooKeeper has not heard from main-broker-2 for most of a session")
+    wait_status(three, r"^main: (?!.*no writes).* under-replicated")  # others lead by now
+    row = cluster_row(three, 3)
+    assert (row["zookeeper_serves"], row["brokers_unheard"]) == (True, [2])
+    three.heal()
+    wait_status(three, r"^main: .*: all in sync$", code=0)
+    assert cluster_row(three, 0)["problem"] == ""
+
+
+def test_status_says_within_seconds_that_no_site_reaches_another_and_nothing_is_written(
+    three: RunningTopology,
+) -> None:
+    create(three, "nowhere", [[1, 2, 3]])
+    three.net("set", **{"from": None, "to": None, "changes": {"up": False}})
+    told = wait_status(
+        three, r"(?s)no ZooKeeper server serves.*no partition acknowledges a write with acks=all"
+    )
+    assert "no site reaches another one; isthmus net heal" in told
+    assert "main-zookeeper-1, main-zookeeper-2, main-zookeeper-3: no quorum" in told
+    assert "all in sync" not in told
+    row = cluster_row(three, 3)
+    assert row["zookeeper_serves"] is False
+    assert "nowhere-0" in row["unwritable"]
+    assert row["partitions"]["under_min_isr"] is None, "nobody can look it up"
+    three.heal()
+    wait_status(three, r"^main: .*: all in sync$", code=0)
+
+
+def wait_status(three: RunningTopology, pattern: str, *, code: int = 3) -> str:
+    """What `isthmus status` says once it says this; each answer has to come within seconds."""
+    end = time.monotonic() + SAID_S
+    while True:
+        done, took = three.status()
+        assert took < ANSWER_S, done.stdout
+        if done.returncode == code and re.search(pattern, done.stdout, re.MULTILINE):
+            return done.stdout
+        assert time.monotonic() < end, f"not {pattern} with {code} but {done.returncode}:\n{done.stdout}"
+
+
+def cluster_row(three: RunningTopology, code: int) -> dict[str, Any]:
+    rows = json.loads(three.command("status", str(three.file), "--json", code=code))
+    [found] = [row for row in rows if row["kind"] == "cluster"]
+    return dict(found)
 
 
 @pytest.mark.timeout(400)

@@ -91,13 +91,22 @@ class RunningTopology:
     def heal(self) -> None:
         self.net("reset")
 
+    def status(self, *options: str) -> tuple[subprocess.CompletedProcess[str], float]:
+        """`isthmus status` as a person sees it, whatever its exit code, and the seconds that it took."""
+        began = time.monotonic()
+        done = self._isthmus("status", str(self.file), *options)
+        return done, time.monotonic() - began
+
     def command(self, *words: str, code: int = 0) -> str:
         """Standard output of an `isthmus` command; asserts its exit code."""
-        done = subprocess.run(
-            [sys.executable, "-m", "isthmus", *words], capture_output=True, text=True, cwd=ROOT, timeout=120
-        )
+        done = self._isthmus(*words)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
+
+    def _isthmus(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "isthmus", *words], capture_output=True, text=True, cwd=ROOT, timeout=120
+        )
 
     def bootstrap(self, site: str | None = None, cluster: str = "main") -> str:
         return self.runtime.bootstrap_servers(self.topology, cluster, site)

@@ -60,8 +60,11 @@ def test_each_partition_is_in_the_lists_that_name_what_it_lacks() -> None:
         "under_min_isr": 3,
         "offline": 2,
         "waiting_for_election": 1,
+        "leader_away": 0,
+        "unwritable": 3,
     }
-    whole, waiting = found.sentences("main", "f.yaml")
+    refused, whole, waiting = found.sentences("main", "f.yaml")
+    assert refused == "t-2, t-3, t-4: no write with acks=all is acknowledged"
     assert whole.startswith("5 partitions of 1 topic: 4 under-replicated; 3 under min.insync.replicas")
     assert waiting.startswith("t-4: no leader")
     assert "isthmus elect --cluster main -f f.yaml" in waiting
@@ -79,18 +82,19 @@ def test_that_nothing_is_acknowledged_anywhere_is_said_first() -> None:
     assert first == "no partition acknowledges a write with acks=all"
     assert counts.startswith("2 partitions of 1 topic: 2 under-replicated")
     for others in (view((1, 5, (1,)), (1, 5, (1, 2))), view()):
-        assert not assess(others, {"t": 2}).nothing_acknowledged
+        assert not any("no partition" in each for each in assess(others, {"t": 2}).sentences("main", "f"))
 
 
-def test_a_cluster_whose_zookeeper_is_gone_is_not_called_well() -> None:
-    """Brokers know no more than what they were told last, and that looks well."""
-    found = replace(assess(view((1, 5, (1, 2, 3))), {"t": 2}), zookeeper_serves=False)
-    assert not found.healthy
-    assert found.as_json()["zookeeper_serves"] is False
+def test_a_leader_that_is_silent_or_unheard_takes_no_writes() -> None:
+    """Its partitions look well until another broker is elected."""
+    metadata = view((1, 5, (1, 2, 3)), (2, 5, (1, 2, 3)), (2, 5, (2,)), (3, 5, (3,)))
+    found = assess(metadata, {"t": 1}, silent={3}, unheard=(2,))
+    assert found.leader_away == names(1, 3), "one that is the whole ISR may go on"
+    assert found.unwritable == names(1, 3)
+    assert not replace(found, under_replicated=()).healthy
     first, counts = found.sentences("main", "f")
-    assert first.startswith("no ZooKeeper server serves")
-    assert counts == "1 partition of 1 topic: all in sync"
-    assert replace(found, zookeeper_serves=None).healthy
+    assert first == "t-1, t-3: no write with acks=all is acknowledged"
+    assert counts.endswith("2 under-replicated; 2 whose leader takes no writes now")
 
 
 def test_what_nobody_tells_is_not_called_well() -> None:
