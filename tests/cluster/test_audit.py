@@ -26,6 +26,7 @@ from protocol.client import ClusterClient, NewTopic
 from protocol.records import Codec, Record
 from protocol.types import TopicPartition
 from tests.cluster.links import copied_to, create, fresh, produce, running, some
+from tests.cluster.mirrors import mirror_link, mirroring, same_logs
 from tests.cluster.vault import new_vault
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.s3 import S3Server
@@ -279,6 +280,35 @@ async def test_backups_and_restores_are_audited(
         assert damaged.exit_code == 1
         assert entry.key in damaged.incomplete[0] or "checksum" in damaged.incomplete[0]
         assert damaged.totals.compared == 0
+
+
+async def test_a_mirror_is_compared_by_offset_and_its_gap_is_not_forgotten(
+    spark: Any, broker: BrokerProcess, west: Cluster, here: ClusterClient, there: ClusterClient
+) -> None:
+    topic = fresh("mirrored")
+    await create(here, topic)
+    await produce(here, topic, some(10))
+    link = mirror_link(broker.bootstrap, west.bootstrap, topic)
+    settings = {
+        "source": ClusterSide(bootstrap=broker.bootstrap, name="east"),
+        "target": ClusterSide(bootstrap=west.bootstrap, name="west"),
+        "topics": [TopicPair(source=topic, target=topic)],
+        "alignment": LinkLedger(
+            source_alias="east", target_alias="west", bootstrap=west.bootstrap, identical=True
+        ),
+    }
+    async with mirroring(link):
+        await same_logs(here, there, topic)
+    clean = await audited(spark, **settings)
+    assert (clean.exit_code, clean.totals.matched, clean.incomplete) == (0, 10, ())
+    for _ in range(2):
+        await produce(here, topic, some(10))
+    await here.delete_records({TopicPartition(topic, 0): 20})
+    async with mirroring(link):
+        await same_logs(here, there, topic)
+    found = await audited(spark, **settings)
+    assert (found.exit_code, difference(found.totals)) == (3, {"gap_expired": 10})
+    assert found.totals.matched == 10
 
 
 async def test_heads_that_expired_are_counted_apart(
