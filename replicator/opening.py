@@ -213,7 +213,7 @@ class Opener:
         self._metrics.unrecognised.inc(matcher.left_over)
         copied = matcher.copied()
         if copied is not None:
-            _log.info("%s: %d records are at the target already", ledger.source, copied.records)
+            _log.info("%s: %d records are at the target already", _tp(ledger.source), copied.records)
             self._metrics.recognised.inc(copied.records)
             gaps = _retention_hole(ledger, ranges.source_first)
             for gap in gaps:

@@ -31,6 +31,7 @@ from replicator.settings import LinkSettings
 from replicator.starting import Start
 from replicator.upkeep import Upkeep
 from replicator.workers.obeying import Obeying
+from replicator.workers.planning import OtherSourceError
 from replicator.workers.sharing import Exclusive, Shared, Sharing
 from transfer.ledger import PartitionLedger
 
@@ -176,7 +177,7 @@ class Link:
         for running in jobs:
             running.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
-        if isinstance(broken, LeaseHeld | LeaseLost):
+        if isinstance(broken, LeaseHeld | LeaseLost | OtherSourceError):
             _log.error("%s", broken)  # the other owner writes progress and groups now
             return EXIT_FAILED
         drained = await self._parts.engine.drain(self._parts.settings.drain_s)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from protocol.client import parse_bootstrap
 from topology.network.quantities import duration, rate, share
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -57,6 +58,11 @@ def _topic(value: str) -> str:
     return value
 
 
+def _addresses(value: str) -> str:
+    parse_bootstrap(value)
+    return value
+
+
 def _pattern(value: str) -> str:
     try:
         re.compile(value)
@@ -66,6 +72,8 @@ def _pattern(value: str) -> str:
 
 
 Alias = Annotated[str, AfterValidator(_alias)]
+Addresses = Annotated[str, AfterValidator(_addresses)]
+"""`host:port,host:port`"""
 Pattern = Annotated[str, AfterValidator(_pattern)]
 SitePair = Annotated[str, AfterValidator(_site_pair)]
 LinkName = Annotated[str, AfterValidator(_link)]
@@ -158,7 +166,7 @@ class Cluster(Model):
     """
 
     datacenter: Alias
-    bootstrap_servers: str | None = None
+    bootstrap_servers: Addresses | None = None
     client: dict[str, Scalar] = Field(default_factory=dict, repr=False)
     """How to be let in there: security.protocol, sasl.*, ssl.* as Java's clients have them (PEM stores)."""
     zookeeper: ZooKeeper = ZooKeeper()

@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from protocol.client import parse_bootstrap
 from protocol.client.properties import client_security
 from protocol.properties_text import PropertiesError, Property, as_mapping, parse_properties
 from replicator.mirrormaker import meanings
@@ -311,6 +312,11 @@ class _Reader:
         address = found.pop("bootstrap.servers", None)
         if address is None:
             self.problems.append(Remark(0, f"{alias}.bootstrap.servers", "is missing"))
+            return None
+        try:
+            parse_bootstrap(address.text)
+        except ValueError as error:
+            self._wrong(address, str(error))
             return None
         properties = {name: item.text for name, item in found.items()}
         try:

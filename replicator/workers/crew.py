@@ -21,7 +21,7 @@ from replicator.workers.holdings import Holdings
 from replicator.workers.membership import Membership
 from replicator.workers.messages import MemberState, Orders, UnreadableError, WorkerInfo
 from replicator.workers.permit import Permit, now
-from replicator.workers.planning import Planning
+from replicator.workers.planning import OtherSourceError, Planning
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -89,7 +89,8 @@ class Crew:
         return self._permit.allows()
 
     async def run(self) -> None:
-        """Takes part for ever. Raises LeaseHeld or LeaseLost when an older version runs the link."""
+        """Takes part for ever. Raises LeaseHeld or LeaseLost when an older version runs the link, and
+        OtherSourceError when the others copy from another cluster."""
         tending = asyncio.create_task(self.begin.tend(lambda: self._leads, self._lose))
         taking_part = asyncio.create_task(self._take_part())
         try:
@@ -167,6 +168,9 @@ class Crew:
         except UnreadableError as error:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
         self.rounds += 1
+        if found.source and self.info.source and found.source != self.info.source:
+            await self._membership.leave()
+            raise OtherSourceError(self._link, found.source, self.info.source)
         self._say(self.planning.problem if joined.leading else "")
         await self._follow(found, leading=joined.leading)
 

@@ -41,6 +41,8 @@ class WorkerInfo:
     """Unlike that of any other process, ever."""
     rest: str = ""
     """Where its REST answers, if it has one."""
+    source: str = ""
+    """Id of the cluster that it copies from; a version that does not say is taken at its word."""
 
     @classmethod
     def of_this_process(cls, rest: str = "") -> WorkerInfo:
@@ -116,6 +118,8 @@ class Orders:
     partitions: frozenset[TopicPartition] = frozenset()
     members: Mapping[str, WorkerInfo] = field(default_factory=dict)
     """All who take part, by member id."""
+    source: str = ""
+    """The cluster that this link copies from; a member whose own is another one has no part in it."""
 
     def encode(self) -> bytes:
         return _pack(
@@ -124,6 +128,7 @@ class Orders:
                 "leader": self.leader,
                 "partitions": by_topic(self.partitions),
                 "members": {member: asdict(info) for member, info in self.members.items()},
+                "source": self.source,
             }
         )
 
@@ -134,7 +139,8 @@ class Orders:
             value = _unpack(data)
             partitions = frozenset(flat(value["partitions"]))
             members = {member: _info(info) for member, info in value["members"].items()}
-            return cls(int(value["epoch"]), str(value["leader"]), partitions, members)
+            source = str(value.get("source", ""))
+            return cls(int(value["epoch"]), str(value["leader"]), partitions, members, source)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnreadableError(f"a plan of the link's leader cannot be read: {error!r}") from error
 

@@ -18,6 +18,16 @@ from replicator.workers.messages import MemberState, Orders, UnreadableError, Wo
 _log = logging.getLogger("isthmus.replicator")
 
 
+class OtherSourceError(Exception):
+    """The other workers of this link copy from another cluster."""
+
+    def __init__(self, link: str, theirs: str, ours: str) -> None:
+        super().__init__(
+            f"link {link}: the source that this process was given is cluster {ours}, but its other workers copy"
+            f" from cluster {theirs}: nothing was copied; correct the source's address, or stop the others first"
+        )
+
+
 @dataclass(slots=True)
 class Planning:
     """The last plan, for whoever led; `problem` says what is odd about the members."""
@@ -43,7 +53,9 @@ class Planning:
 
         What a member holds is its to keep, also if its topic is not seen any more: it tells why that is so.
         """
-        states = _read(joined.members)
+        everybody = _read(joined.members)
+        source = _source(everybody, leader)
+        states = {member: one for member, one in everybody.items() if one.info.source in ("", source)}
         for state in states.values():
             self._rates.update(state.rates)
         held = _claims(states, wanted)
@@ -58,14 +70,18 @@ class Planning:
         epoch = max([epoch, *(state.epoch for state in states.values())]) + 1
         infos = {member: state.info for member, state in states.items()}
         different = {state.settings for state in states.values()}
+        strangers = [one.info for member, one in everybody.items() if member not in states]
         self.problem = (
-            f"workers of this link have different settings ({', '.join(str(i) for i in infos.values())}):"
+            f"{', '.join(str(info) for info in strangers)} reads another source cluster"
+            f" ({strangers[0].source}) than this link ({source}) and gets no partitions: look at its file"
+            if strangers
+            else f"workers of this link have different settings ({', '.join(str(i) for i in infos.values())}):"
             " start all with the same file"
             if len(different) > 1
             else ""
         )
         return {
-            member: Orders(epoch, leader.worker, frozenset(may.get(member, ())), infos)
+            member: Orders(epoch, leader.worker, frozenset(may.get(member, ())), infos, source)
             for member in joined.members
         }
 
@@ -91,6 +107,12 @@ class Planning:
     ) -> bool:
         """Whether it would pay to move partitions now."""
         return uneven(held, self.planned, weights(self.planned, rates))
+
+
+def _source(states: Mapping[str, MemberState], leader: WorkerInfo) -> str:
+    """Id of the cluster that the link copies from: as those say who copy already, else as the leader does."""
+    copying = [one.info.source for one in states.values() if one.info.source and (one.held or one.everything)]
+    return leader.source if not copying or leader.source in copying else copying[0]
 
 
 def _claims(

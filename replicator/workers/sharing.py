@@ -37,7 +37,7 @@ class Sharing(Protocol):
         """Returns when this process may work. Raises LeaseHeld, ProtocolError."""
 
     async def run(self) -> None:
-        """For ever, from `begin` on. Raises LeaseHeld, LeaseLost."""
+        """For ever, from `begin` on. Raises LeaseHeld, LeaseLost, OtherSourceError."""
 
     async def ready(self) -> None:
         """Returns once it is known what this process has."""
@@ -129,7 +129,11 @@ class Shared:
         self._store = parts.store
         self.crew = Crew(
             settings.name,
-            replace(WorkerInfo.of_this_process(rest), incarnation=parts.incarnation),
+            replace(
+                WorkerInfo.of_this_process(rest),
+                incarnation=parts.incarnation,
+                source=parts.source_client.cluster_id or "",
+            ),
             client,
             membership,
             parts.store,

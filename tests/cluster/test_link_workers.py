@@ -10,11 +10,12 @@ from contextlib import ExitStack
 import pytest
 
 from protocol.client import ClusterClient
+from protocol.records import Record
 from protocol.types import TopicPartition
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
 from replicator.workers.report import Standing, WorkerReport, reports
-from tests.cluster.links import LinkProcess, Pair, create, eventually, fresh, records
+from tests.cluster.links import LinkProcess, Pair, create, eventually, fresh, produce, records
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.numbered import NumberedProducer, Verdict, judge, together
@@ -205,3 +206,47 @@ async def test_a_worker_that_was_stopped_for_long_writes_nothing_when_it_wakes_u
         _say(f"acknowledged {sum(producer.acknowledged)}, {found}")
         assert not producer.failed
         assert (found.lost, found.reordered, found.duplicates) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["under-a-claim", "in-the-group"])
+async def test_a_worker_whose_file_names_another_source_cluster_ends_and_copies_nothing(
+    pair, tmp_path, early
+):
+    """One wrong address on one host: the link of the others goes on, and nothing is booked as a gap."""
+    topic = fresh("other-source")
+    link = pair.link(topic, worker_session_timeout_s=6, heartbeats_replication=False)
+    wrong = link.model_copy(update={"source": link.source.model_copy(update={"bootstrap": pair.west})})
+    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+        await create(east, topic, PARTITIONS)
+        await create(west, topic, PARTITIONS)
+        await produce(west, topic, [Record(value=b"of west")])
+        workers = Workers(link, west, tmp_path)
+        other = LinkProcess(wrong, str(tmp_path / "other.log"))
+        try:
+            first = await workers.start()
+            await workers.share({first})
+            if not early:
+                await eventually(lambda: _in_group(west, link), "a member of the group")
+            await other.start()
+            assert await other.ended() == 1
+            await workers.share({first})
+            await produce(east, topic, [Record(value=b"of east")])
+
+            async def arrived() -> bool:
+                return len(await records(west, f"{link.source.alias}.{topic}", 0)) > 0
+
+            await eventually(arrived, "the record at the target")
+            assert await workers.processes[first].stop() == 0
+            found = await records(west, f"{link.source.alias}.{topic}", 0)
+            assert [one.value for one in found] == [b"of east"]
+        finally:
+            await other.kill()
+            await workers.kill_all()
+        said = (tmp_path / "other.log").read_text()
+        assert "its other workers copy from cluster" in said
+        assert "Traceback" not in said
+
+
+async def _in_group(client: ClusterClient, link: LinkSettings) -> bool:
+    group = (await client.describe_groups([link.workers_group]))[link.workers_group]
+    return len(group.members) == 1

@@ -55,6 +55,28 @@ def test_a_member_that_cannot_be_read_gets_nothing_and_different_settings_are_to
     assert "different settings" in planning.problem
 
 
+def test_a_worker_that_reads_another_source_cluster_gets_nothing_and_is_told():
+    planning = Planning()
+    ours, theirs = (MemberState(WorkerInfo(name, source=name)) for name in ("ours", "theirs"))
+    leader = WorkerInfo("me", source="ours")
+    orders = planning.orders(joined(a=ours, b=theirs, c=state()), leader, TPS, 0, withheld=False)
+    assert orders["a"].partitions | orders["c"].partitions == set(TPS)  # c is of a version that does not say
+    assert not orders["b"].partitions
+    assert orders["b"].source == "ours"
+    assert orders["a"].members.keys() == {"a", "c"}
+    assert "reads another source cluster (theirs) than this link (ours)" in planning.problem
+
+
+def test_who_copies_already_says_which_cluster_and_not_a_leader_that_came_later():
+    planning = Planning()
+    copying = MemberState(WorkerInfo("w", source="ours"), everything=True)
+    wrong = WorkerInfo("me", source="theirs")
+    orders = planning.orders(joined(a=copying, b=MemberState(wrong)), wrong, TPS, 0, withheld=True)
+    assert {one.source for one in orders.values()} == {"ours"}
+    assert orders["a"].partitions == set(TPS)
+    assert not orders["b"].partitions
+
+
 def test_after_a_worker_came_shares_are_levelled_and_after_a_loss_they_are_not():
     planning = Planning()
     planning.orders(joined(a=state(*TPS[:3]), b=state(TPS[3])), ME, TPS, 0, withheld=False)
