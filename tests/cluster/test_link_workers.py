@@ -219,7 +219,7 @@ async def test_a_worker_whose_file_names_another_source_cluster_ends_and_copies_
     async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
         await create(east, topic, PARTITIONS)
         await create(west, topic, PARTITIONS)
-        await produce(west, topic, [Record(value=b"of west")])
+        await produce(west, topic, [Record(0, 0, None, b"of west")])
         workers = Workers(link, west, tmp_path)
         other = LinkProcess(wrong, str(tmp_path / "other.log"))
         try:
@@ -230,7 +230,7 @@ async def test_a_worker_whose_file_names_another_source_cluster_ends_and_copies_
             await other.start()
             assert await other.ended() == 1
             await workers.share({first})
-            await produce(east, topic, [Record(value=b"of east")])
+            await produce(east, topic, [Record(0, 0, None, b"of east")])
 
             async def arrived() -> bool:
                 return len(await records(west, f"{link.source.alias}.{topic}", 0)) > 0
