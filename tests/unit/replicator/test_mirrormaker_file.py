@@ -162,7 +162,10 @@ def test_what_has_no_meaning_is_said_with_what_to_do():
         ("A->C.enabled = true", "line 6: A->C.enabled: C is not in clusters"),
         ("emit.heartbeats.enabled = yes", "'yes' is neither true nor false"),
         ("replication.factor = many", "'many' is not a whole number"),
-        ("A.bootstrap.servers = a1", "line 6: A.bootstrap.servers: bootstrap address 'a1' is not of the form"),
+        (
+            "A.bootstrap.servers = a1",
+            "line 6: A.bootstrap.servers: bootstrap address 'a1' is not of the form",
+        ),
         ("topics = (", "is not a regular expression"),
         ("replication.policy.class = org.example.Mine", "is a Java class, which cannot run here"),
         ("A->B.topic.filter.class = org.example.Mine", "remove the line to take DefaultTopicFilter"),
