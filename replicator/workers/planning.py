@@ -23,8 +23,9 @@ class OtherSourceError(Exception):
 
     def __init__(self, link: str, theirs: str, ours: str) -> None:
         super().__init__(
-            f"link {link}: the source that this process was given is cluster {ours}, but its other workers copy"
-            f" from cluster {theirs}: nothing was copied; correct the source's address, or stop the others first"
+            f"link {link}: the source that this process was given is cluster {ours}, but its other workers"
+            f" copy from cluster {theirs}: nothing was copied; correct the source's address, or stop the"
+            " others first"
         )
 
 
@@ -71,15 +72,17 @@ class Planning:
         infos = {member: state.info for member, state in states.items()}
         different = {state.settings for state in states.values()}
         strangers = [one.info for member, one in everybody.items() if member not in states]
-        self.problem = (
-            f"{', '.join(str(info) for info in strangers)} reads another source cluster"
-            f" ({strangers[0].source}) than this link ({source}) and gets no partitions: look at its file"
-            if strangers
-            else f"workers of this link have different settings ({', '.join(str(i) for i in infos.values())}):"
-            " start all with the same file"
-            if len(different) > 1
-            else ""
-        )
+        self.problem = ""
+        if strangers:
+            self.problem = (
+                f"{', '.join(map(str, strangers))} reads another source cluster"
+                f" ({strangers[0].source}) than this link ({source}) and gets no partitions: look at its file"
+            )
+        elif len(different) > 1:
+            self.problem = (
+                f"workers of this link have different settings ({', '.join(map(str, infos.values()))}):"
+                " start all with the same file"
+            )
         return {
             member: Orders(epoch, leader.worker, frozenset(may.get(member, ())), infos, source)
             for member in joined.members
