@@ -8,11 +8,13 @@ has moved calls `forget_leader` or `forget_coordinator` and asks again (see `ret
 import asyncio
 import contextlib
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import IntEnum
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from protocol.client.asking import MAIN_LANE, first_answer, nobody_reached
 from protocol.client.connection import DEFAULT_TIMEOUT_S, Connection
 from protocol.client.errors import ClientError, ConnectError, WrongClusterError
 from protocol.client.metadata import Broker, Leader, LeaderCache, Metadata, TopicMetadata, read_metadata
@@ -24,11 +26,12 @@ from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.find_coordinator_response import Coordinator
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from protocol.messages.metadata_response import MetadataResponse
 from protocol.types import TopicPartition
 
 R = TypeVar("R", bound=Response)
+T = TypeVar("T")
 
-MAIN_LANE: Final = ""
 _SHORT_S: Final = 5.0
 
 
@@ -104,22 +107,35 @@ class Router:
         return await self._pool.get((broker.host, broker.port), lane)
 
     async def any_connection(self) -> Connection:
-        """A connection to whoever answers, an open one if there is any. Raises `ConnectError`."""
-        known = [(broker.host, broker.port) for broker in self.brokers.values()]
-        random.shuffle(known)
-        addresses = [*known, *(address for address in self._bootstrap if address not in known)]
-        addresses.sort(key=self._pool.failing)  # those that did not answer last time come last
-        for address in addresses:
+        """A connection to whoever takes one, an open one if there is any. Raises `ConnectError`."""
+        failed = []
+        for address in self._addresses():
             connection = self._pool.existing(address, MAIN_LANE)
             if connection is not None:
                 return connection
-        failed = []
-        for address in addresses:
             try:
                 return await self._pool.get(address, MAIN_LANE)
             except ConnectError as error:
                 failed.append(str(error))
-        raise ConnectError(f"no broker can be reached: {'; '.join(failed)}")
+        raise nobody_reached(failed)
+
+    def _addresses(self) -> list[Address]:
+        """Of all brokers: first those with an open connection where no answer is owed, as a silent one does,
+        then those with one, and those that failed last time at the end.
+        """
+        known = [(broker.host, broker.port) for broker in self.brokers.values()]
+        random.shuffle(known)
+        addresses = [*known, *(address for address in self._bootstrap if address not in known)]
+
+        def rank(address: Address) -> tuple[int, bool]:
+            connection = self._pool.existing(address, MAIN_LANE)
+            return 2 if connection is None else int(connection.waiting), self._pool.failing(address)
+
+        addresses.sort(key=rank)
+        return addresses
+
+    async def _ask_around(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
+        return await first_answer(self._pool, self._addresses(), ask)
 
     # Sending. `highest` caps the version; with `retry` what the connection may cure is tried again.
 
@@ -221,7 +237,11 @@ class Router:
         """A fresh answer about these topics, or about all with None. Never creates topics."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        found = read_metadata(await self.send_any(request, timeout_s=self.short_s, retry=retry))
+
+        def ask(connection: Connection) -> Awaitable[MetadataResponse]:
+            return _send(connection, request, None, self.short_s)
+
+        found = read_metadata(await retrying(partial(self._ask_around, ask), retry))
         if self.cluster_id is not None and found.cluster_id not in (self.cluster_id, None):
             raise WrongClusterError(
                 f"{_text(self._bootstrap)} was cluster {self.cluster_id} and now is {found.cluster_id}"
@@ -326,7 +346,9 @@ class Router:
                 raise
 
     async def _find_coordinator(self, key: str, kind: CoordinatorKind) -> Coordinator:
-        connection = await self.any_connection()
+        return await self._ask_around(lambda connection: self._coordinator_at(connection, key, kind))
+
+    async def _coordinator_at(self, connection: Connection, key: str, kind: CoordinatorKind) -> Coordinator:
         version = connection.version_of(FindCoordinatorRequest)
         if version >= 4:  # KIP-699: several keys at once
             answer = await connection.send(
