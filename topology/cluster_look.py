@@ -92,7 +92,7 @@ async def _look(asked: _Asked) -> ClusterHealth:
     unheard = tuple(views.keys() - heard.keys())
     if not views:
         return ClusterHealth(zookeeper, None, silent, unheard)
-    metadata = newest(views)
+    metadata = newest({number: views[number] for number in heard} or views)
     min_isr: dict[str, int] | None = None
     moves: dict[TopicPartition, Move] = {}
     if zookeeper.serves is not False and heard:

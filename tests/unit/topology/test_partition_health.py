@@ -115,6 +115,13 @@ def test_a_broker_that_is_cut_off_is_not_believed() -> None:
         assert found.topics == now.topics
 
 
+def test_a_new_topic_that_a_broker_was_not_told_of_is_counted() -> None:
+    """Its leader epoch is 0: a broker that was cut off at that moment looks as new as the others."""
+    none, now = replace(view(), topics={}), view((2, 0, (1, 2, 3)))
+    for views in ({1: none, 2: now, 3: now}, {3: now, 2: none, 1: none}):
+        assert newest(views).topics == now.topics
+
+
 def test_with_equal_epochs_a_leader_knows_best_who_is_in_sync() -> None:
     past, now = view((2, 7, (1, 2, 3))), view((2, 7, (2,)))
     assert newest({1: past, 2: now, 3: past}).topics == now.topics
