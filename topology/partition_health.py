@@ -140,8 +140,8 @@ def newest(views: Mapping[int, Metadata]) -> Metadata:
     """One answer out of those of several brokers (at least one), because one that is cut off knows the past.
 
     Of each partition the highest leader epoch counts, and among equal ones what its leader says. Topics and
-    living brokers are those of the view with the newest epochs, then of the controller that most name, then with
-    the most topics: new ones, whose epochs are 0, may not be known everywhere.
+    living brokers are those of the view with the newest epochs, then of the controller that most name, then
+    with the most topics: new ones, whose epochs are 0, may not be known everywhere.
     """
     named = [view.controller_id for view in views.values()]
     base = max(
