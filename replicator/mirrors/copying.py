@@ -1,7 +1,7 @@
 """Copying batches into mirrors: fetch from the source's leaders, append at the target's, many at once.
 
 Owns the flow: one loop per source broker fetches for all partitions that it leads and that have room, one
-loop per target broker appends the head of each of its partitions' queues in one request. Batches pass as they
+loop per target broker appends the heads of its partitions' queues, several in a request. Batches pass as they
 are: nothing is decoded, nothing is put together anew. Order within a partition follows from one append at a
 time. What is on the way is bounded by partition and in all (`room`), and partitions take turns. What goes
 wrong with one partition sends that one back to be aligned (I10).
@@ -38,7 +38,8 @@ _ALONE_AFTER: Final = 2
 _TICK_S: Final = 0.2
 _SHORT_POLL_MS: Final = 100
 """Of a fetch that leaves partitions out for the moment: they should not wait behind it for long."""
-_APPEND_BYTES: Final = 8 << 20
+_APPENDS_AT_ONCE: Final = 8
+"""Requests to one broker. Larger ones instead would make it fault in memory anew for each."""
 _NOT_OURS: Final = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 _HOPELESS: Final = frozenset(
     {
@@ -274,20 +275,33 @@ class Copying:
     # -- appending
 
     async def _append_loop(self, node: int) -> None:
-        while True:
-            batch = await self._to_append(node)
-            if not batch:
-                await _first(self._queued, _TICK_S)
-                continue
-            parts = [part for part, _ in batch]
-            for part in parts:
-                part.appending = True
-            try:
-                await self._append(node, batch)
-            finally:
-                for part in parts:
-                    part.appending = False
-                self._room.set()
+        """Several requests at once, each of other partitions."""
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                for task in [task for task in under_way if task.done()]:
+                    under_way.remove(task)
+                    task.result()
+                batch = await self._to_append(node) if len(under_way) < _APPENDS_AT_ONCE else []
+                if not batch:
+                    await _first(self._queued, _TICK_S)
+                    continue
+                for part, _ in batch:
+                    part.appending = True
+                under_way.add(asyncio.create_task(self._append_one(node, batch)))
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _append_one(self, node: int, batch: list[tuple[MirrorPartition, Piece]]) -> None:
+        try:
+            await self._append(node, batch)
+        finally:
+            for part, _ in batch:
+                part.appending = False
+            self._room.set()
+            self._queued.set()  # the next ones of these partitions
 
     async def _to_append(self, node: int) -> list[tuple[MirrorPartition, Piece]]:
         batch: list[tuple[MirrorPartition, Piece]] = []
@@ -307,7 +321,7 @@ class Copying:
             part.appended = next(self._turns)
             batch.append((part, piece))
             size += 0 if piece.records is None else len(piece.records)
-            if size >= _APPEND_BYTES:
+            if size >= self._flow.produce_request_bytes:
                 break
         return batch
 

@@ -119,3 +119,33 @@ def test_a_small_part_of_an_answer_does_not_keep_all_of_it():
     assert part == answer[10:20]
     assert len(part.obj) == 10
     assert alone(answer[:900]).obj is answer.obj
+
+
+class Watched(Target):
+    """Takes a while for each request, and remembers what was under way together."""
+
+    def __init__(self):
+        super().__init__()
+        self.under_way, self.most, self.largest, self.overlaps = [], 0, 0, 0
+
+    async def mirror_append(self, node, sources, pieces):
+        self.overlaps += sum(tp in other for other in self.under_way for tp in pieces)
+        self.under_way.append(pieces)
+        self.most = max(self.most, len(self.under_way))
+        self.largest = max(self.largest, sum(len(piece.records) for piece in pieces.values()))
+        await asyncio.sleep(0.01)
+        self.under_way.remove(pieces)
+        return {tp: MirrorAnswer(None, None) for tp in pieces}
+
+
+async def test_several_requests_are_under_way_and_each_partition_is_in_one_of_them():
+    target = Watched()
+    async with copying(Source(), target, 40) as parts:
+
+        async def moved():
+            return min(part.records for part in parts)
+
+        await eventually(moved, lambda records: records > 3)
+    assert target.overlaps == 0
+    assert 1 < target.most <= 16  # two brokers
+    assert target.largest < FLOW.produce_request_bytes + FLOW.fetch_partition_max_bytes
