@@ -1,7 +1,8 @@
 """The metrics of one link, in a registry that the process hands in.
 
 Owns names, labels, and how many series there may be: partitions beyond `metrics_max_series` share those of
-the partition "other" of the topic "other" (sums; of seconds the greatest). `docs/metrics.md` is generated
+the partition "other" of the topic "other" (sums; of seconds the greatest). A tenth of that many series may be
+latencies of single topics; topics beyond have those of "other". `docs/metrics.md` is generated
 from `METRICS`. Latency is the time from a record's own timestamp to its acknowledgement at the target; it is
 only observed where that can be true (not older than an hour and not from the future), because old or wrong
 record times would make it a lie.
@@ -9,6 +10,7 @@ record times would make it a lie.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Final, NamedTuple
 
@@ -118,6 +120,12 @@ METRICS: Final = (
         ("link", "quantile"),
         "The same by record, of the last one to two minutes, at most 6 % too high",
     ),
+    Metric(
+        "topic_latency_quantile_seconds",
+        Gauge,
+        ("link", "topic", "quantile"),
+        "The same by topic",
+    ),
 )
 _OF_PARTITIONS: Final = tuple(metric.name for metric in METRICS if metric.labels == _PARTITION)
 
@@ -134,6 +142,29 @@ class _Share:
         self._value = value
 
 
+class _TopicLatency:
+    """Of one topic, or of all that have no series of their own."""
+
+    def __init__(self, gauge: Gauge, link: str, topic: str) -> None:
+        self.latencies = Latencies(time.monotonic())
+        self.partitions = 0
+        """Those that it is of; without any its series go."""
+        self._gauge = gauge
+        self._labels = [(link, topic, f"{share:g}") for share in QUANTILES]
+
+    def observe(self, now: float) -> None:
+        self.latencies.turn(now)
+        for share, labels in zip(QUANTILES, self._labels, strict=True):
+            value = self.latencies.quantile(share)
+            if value is not None:
+                self._gauge.labels(*labels).set(value)
+
+    def remove(self) -> None:
+        for labels in self._labels:
+            with contextlib.suppress(KeyError):  # nothing was copied
+                self._gauge.remove(*labels)
+
+
 class PartitionMetrics:
     """Resolved series of one partition, so that the way of each chunk looks nothing up."""
 
@@ -146,6 +177,7 @@ class PartitionMetrics:
             child = link.gauge(name).labels(*self.labels)
             return child if own else _Share(child)
 
+        self.topic = link.topic_latency(tp.topic)
         self.records = link.counter("records").labels(*self.labels)
         self.bytes = link.counter("bytes").labels(*self.labels)
         self.left_out = link.counter("left_out_records").labels(*self.labels)
@@ -164,6 +196,8 @@ class LinkMetrics:
         self.name = name
         self._families = {metric.name: _family(metric, registry) for metric in METRICS}
         self._room = max_series // len(_OF_PARTITIONS)
+        self._topics: dict[str, _TopicLatency] = {}
+        self._topic_room = max_series // 10 // len(QUANTILES)
         self._own = 0
         """Partitions with series of their own."""
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
@@ -202,11 +236,26 @@ class LinkMetrics:
             found = self._partitions[tp] = PartitionMetrics(self, tp, own=own)
         return found
 
+    def topic_latency(self, topic: str) -> _TopicLatency:
+        """For one more partition of the topic: its own while there is room."""
+        if topic not in self._topics and len(self._topics.keys() - {_OTHER}) >= self._topic_room:
+            topic = _OTHER
+        found = self._topics.get(topic)
+        if found is None:
+            gauge = self.gauge("topic_latency_quantile_seconds")
+            found = self._topics[topic] = _TopicLatency(gauge, self.name, topic)
+        found.partitions += 1
+        return found
+
     def drop(self, tp: TopicPartition) -> None:
         """What is another worker's now is told by that one; what was counted here stays counted."""
         series = self._partitions.pop(tp, None)
         if series is None:
             return
+        series.topic.partitions -= 1
+        if not series.topic.partitions:
+            series.topic.remove()
+            self._topics = {name: each for name, each in self._topics.items() if each is not series.topic}
         for gauge in (series.lag, series.lag_bytes, series.gap_offsets):
             gauge.set(0)
         if series.own:
@@ -226,6 +275,7 @@ class LinkMetrics:
             if 0 <= latency <= _SANE_LATENCY_S:
                 self._latency.observe(latency)
                 self._latencies.add(latency, copied.records)
+                partition.topic.latencies.add(latency, copied.records)
 
     def transaction(self, *, committed: bool) -> None:
         """Counts one that has ended."""
@@ -244,7 +294,10 @@ class LinkMetrics:
 
     def observe(self) -> None:
         """Brings the percentiles up to date."""
-        self._latencies.turn(time.monotonic())
+        now = time.monotonic()
+        self._latencies.turn(now)
+        for topic in self._topics.values():
+            topic.observe(now)
         for share in QUANTILES:
             value = self._latencies.quantile(share)
             if value is not None:

@@ -18,6 +18,7 @@ Prometheus text by `isthmus replicate FILE --metrics-port PORT`. `link` is `sour
 
 A link has at most `metrics_max_series` series for single partitions ({MAX_SERIES:,} unless it is set): the
 partitions beyond share those with `topic="other", partition="other"`, as sums, and of seconds the greatest.
+A tenth of that many may be latencies of single topics; topics beyond share those with `topic="other"`.
 
 | metric | kind | labels | what it says |
 | --- | --- | --- | --- |

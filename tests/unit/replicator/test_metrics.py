@@ -101,5 +101,27 @@ def test_partitions_beyond_the_limit_share_their_series(registry):
     assert value(registry, "lag_records", topic="orders", partition="0") is None
 
 
+def test_each_topic_has_percentiles_of_its_own_up_to_the_limit(registry):
+    metrics = LinkMetrics(NAME, registry, max_series=2 * 4 * 10)
+    ages = {"slow": 9.0, "fast": 0.1, "more": 3.0, "most": 5.0}
+    tps = {topic: TopicPartition(topic, 0) for topic in ages}
+    for topic, age in ages.items():
+        metrics.copied(metrics.of(tps[topic]), copied(0, 10, age_s=age))
+    metrics.observe()
+
+    def median(topic):
+        return value(registry, "topic_latency_quantile_seconds", topic=topic, quantile="0.5")
+
+    assert 9 <= median("slow") < 10
+    assert 0.1 <= median("fast") < 1
+    assert (median("more"), median("most")) == (None, None)
+    assert 3 <= median("other") < 4
+    metrics.drop(tps["slow"])
+    assert median("slow") is None
+    metrics.copied(metrics.of(TopicPartition("next", 0)), copied(0, 10, age_s=7))  # its room is free again
+    metrics.observe()
+    assert 7 <= median("next") < 8
+
+
 def test_the_page_is_up_to_date():
     assert DOCUMENT.read_text(encoding="utf-8") == document(), "run python -m tools.generate_metrics_docs"
