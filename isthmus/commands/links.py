@@ -214,6 +214,9 @@ def translate(
         fail("say either --group G, or --topic T --partition P --offset O", USAGE)
     settings, asked = link_of(link, file)
     rows = run_connectors(lambda: _translate(settings, group, topic, partition, offset, back), asked)
+    if not rows:
+        side = settings.target if back else settings.source
+        fail(f"group {group} has committed nothing at {side.alias}")
     if as_json:
         print_json({"link": link, "back": back, "positions": rows})
         return

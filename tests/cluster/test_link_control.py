@@ -221,6 +221,8 @@ async def test_the_commands_of_a_link_that_a_properties_file_declares(pair, clie
         assert (await run("links", "set", "a->b", "topics=(", "-f", str(file)))[0] == 1
         code, out, _ = await run("links", "resume", "a->b", "-f", str(file))
         assert (code, out) == (0, "the link of a->b goes on\n")
+        code, out, err = await run("links", "translate", "a->b", "--group", "nobody", "-f", str(file))
+        assert (code, out, err) == (1, "", "isthmus: group nobody has committed nothing at a\n")
     finally:
         link.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
