@@ -205,7 +205,7 @@ class TransactionMembers:
         except (ProtocolError, OSError) as error:
             logger.warning("broker %d was not asked about a transaction: %s", leader, error)
             return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
-        return _codes(answer, partitions)
+        return codes_told(answer, partitions)
 
 
 def _request(
@@ -230,10 +230,14 @@ def _request(
     )
 
 
-def _codes(answer: AddPartitionsToTxnResponse, partitions: Iterable[TopicPartition]) -> Codes:
+def codes_told(answer: AddPartitionsToTxnResponse, partitions: Iterable[TopicPartition]) -> Codes:
     """By partition; what the answer does not name counts as not known."""
-    if answer.error_code:
-        return dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
+    code = ErrorCode.of(answer.error_code)
+    if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        # That one is between brokers. All else is told as it is: INVALID_TXN_STATE would end the producer.
+        code = ErrorCode.INVALID_TXN_STATE
+    if code:
+        return dict.fromkeys(partitions, code)
     codes = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
     for result in answer.results_by_transaction:
         for topic in result.topic_results:

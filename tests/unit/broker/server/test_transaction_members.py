@@ -11,7 +11,9 @@ from broker.control.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.coordinator.offset_store import OffsetStore
 from broker.coordinator.transactions.markers import Ending
 from broker.coordinator.transactions.states import TxnState
+from broker.server.transaction_members import codes_told
 from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
@@ -22,6 +24,22 @@ from protocol.types import TopicPartition
 from tests.support.served import Served, batch
 
 MEMBER = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("top", "told"),
+    [
+        (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_a_coordinator_that_fails_as_a_whole_does_not_end_the_producer(
+    top: ErrorCode, told: ErrorCode
+) -> None:
+    """INVALID_TXN_STATE is fatal for librdkafka; Kafka says it only in place of what clients must not see."""
+    answer = AddPartitionsToTxnResponse(error_code=top)
+    assert codes_told(answer, [MEMBER]) == {MEMBER: told}
 
 
 @pytest.mark.parametrize(
