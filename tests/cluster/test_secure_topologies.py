@@ -216,23 +216,33 @@ def tls_listener(store: Path) -> Iterator[str]:
 # -- everything else that reads a topology
 
 
+@pytest.fixture
+def empty(zookeeper_server, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A cluster that no other link of this name has copied to."""
+    process = BrokerProcess(tmp_path / "empty", fresh_chroot(zookeeper_server), 1)
+    process.start()
+    yield process
+    process.kill()
+
+
 @slow("Spark, S3 and Apache Kafka")
 @pytest.mark.interop
 @pytest.mark.parametrize("kind", ["isthmus", KAFKA])
 def test_links_copies_backups_and_audits_are_let_in(
-    kind: str, broker: BrokerProcess, zookeeper_server, tmp_path: Path
+    kind: str, empty: BrokerProcess, zookeeper_server, tmp_path: Path
 ) -> None:
     with (
         secure_side(kind, tmp_path / "side", fresh_chroot(zookeeper_server)) as side,
         S3Server(tmp_path) as s3,
     ):
+        s3.make_bucket("vault")
         store = {"bucket": "vault", "endpoint": s3.endpoint}
         keys = {"access_key": s3.access_key, "secret_key": s3.secret_key}
         file = written(
             tmp_path,
             side.address("SASL_SSL"),
             bob(side),
-            broker.bootstrap,
+            empty.bootstrap,
             object_stores={"vault": store | keys},
             backups={"nightly": {"cluster": "east", "store": "vault", "topics": ["orders"]}},
         )
@@ -246,7 +256,7 @@ def test_links_copies_backups_and_audits_are_let_in(
         client = tmp_path / "bob.properties"
         texts = bob(side) | {"sasl.password": PASSWORDS["bob"], "ssl.truststore.type": "PEM"}
         client.write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
-        west = broker.bootstrap
+        west = empty.bootstrap
         words = ("copy", "--topics", "orders", "--until-now", "--rename", "orders=copied")
         said(*words, "--from", side.address("SASL_SSL"), "--from-config", client, "--to", west)
         said(*words[:-1], "orders=again", "--from", "east", "--to", "west", *topology)

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import boto3
 import pytest
@@ -69,18 +70,26 @@ class S3Server:
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 pass
-            client = boto3.client(
+            with self._client() as client:
+                client.list_buckets()
+        except (OSError, BotoCoreError, ClientError):
+            return False
+        return True
+
+    def make_bucket(self, name: str) -> None:
+        with self._client() as client:
+            client.create_bucket(Bucket=name)
+
+    def _client(self) -> closing[Any]:
+        return closing(
+            boto3.client(
                 "s3",
                 endpoint_url=self.endpoint,
                 region_name="us-east-1",
                 aws_access_key_id=self.access_key,
                 aws_secret_access_key=self.secret_key,
             )
-            client.list_buckets()
-            client.close()
-        except (OSError, BotoCoreError, ClientError):
-            return False
-        return True
+        )
 
 
 class VersityGateway(S3Server):
