@@ -32,6 +32,8 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PASSWORDS: Mapping[str, str] = {"ada": "s3cr=t,; and so on", "bob": "bob's own"}
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LISTENERS = ("SASL_PLAINTEXT", "SSL", "SASL_SSL", "PLAINTEXT")  # the last one's port is a BrokerProcess's
+FLAWED = ("EXPIRED", "MISNAMED")
+"""Listeners with SASL_SSL whose certificate is over, or for another address."""
 
 
 @dataclass
@@ -79,18 +81,22 @@ class SecureSide:
         return settings
 
 
-def security_settings(store: Path, authority: Authority) -> dict[str, str]:
-    """Of the broker, under Kafka's names."""
+def security_settings(
+    store: Path, authority: Authority, flawed: Mapping[str, Path] | None = None
+) -> dict[str, str]:
+    """Of the broker, under Kafka's names. `flawed`: stores of more listeners, see `FLAWED`."""
+    flawed = flawed or {}
     plain = f'{PLAIN_MODULE} required username="admin" password="admin\'s" user_admin="admin\'s"'
     plain += f' user_ada="{PASSWORDS["ada"]}";'
     scram = f"{SCRAM_MODULE} required;"
     jaas = {
         f"listener.name.{listener}.{mechanism}.sasl.jaas.config": plain if mechanism == "plain" else scram
-        for listener in ("sasl_plaintext", "sasl_ssl")
+        for listener in ("sasl_plaintext", "sasl_ssl", *map(str.lower, flawed))
         for mechanism in ("plain", "scram-sha-256", "scram-sha-512")
     }
     return {
         **jaas,
+        **{f"listener.name.{name.lower()}.ssl.keystore.location": str(path) for name, path in flawed.items()},
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(store),
@@ -102,18 +108,34 @@ def security_settings(store: Path, authority: Authority) -> dict[str, str]:
 
 @contextmanager
 def secure_side(
-    kind: str, directory: Path, zookeeper: str, settings: Mapping[str, str] | None = None
+    kind: str,
+    directory: Path,
+    zookeeper: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    flawed: bool = False,
 ) -> Iterator[SecureSide]:
-    """A running broker, ended afterwards. `settings` are more of the broker's."""
+    """A running broker, ended afterwards. `settings` are more of the broker's; `flawed`: see `FLAWED`."""
     authority = Authority(directory / "certificates")
-    texts = {**security_settings(authority.store("broker"), authority), **(settings or {})}
+    stores = {}
+    if flawed:
+        stores["EXPIRED"] = authority.store("expired", days=-1)
+        stores["MISNAMED"] = authority.store("misnamed", names=("elsewhere.example", "10.0.0.1"))
+    names = (*FLAWED, *LISTENERS) if flawed else LISTENERS
+    texts = {
+        **security_settings(authority.store("broker"), authority, stores),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{'SASL_SSL' if name in stores else name}" for name in names
+        ),
+        **(settings or {}),
+    }
     store = authority.store("client")
     with ExitStack() as stack:
         if kind == KAFKA:
-            ports = stack.enter_context(_kafka(directory, texts))
+            ports = stack.enter_context(_kafka(directory, names, texts))
             side = SecureSide(ports, authority, store, None)
         else:
-            where = {"listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS)}
+            where = {"listeners": ",".join(f"{name}://127.0.0.1:0" for name in names)}
             broker = BrokerProcess(directory, zookeeper, 1, settings={**where, **texts})
             stack.callback(broker.kill)
             broker.start()
@@ -131,21 +153,22 @@ def listening(broker: BrokerProcess) -> dict[str, int]:
 
 
 @contextmanager
-def _kafka(directory: Path, settings: Mapping[str, str]) -> Iterator[dict[str, int]]:
+def _kafka(
+    directory: Path, listeners: tuple[str, ...], settings: Mapping[str, str]
+) -> Iterator[dict[str, int]]:
     script = kafka_script()
     with ExitStack() as sockets:
-        bound = [sockets.enter_context(socket.socket()) for _ in (*LISTENERS, "CONTROLLER")]
+        bound = [sockets.enter_context(socket.socket()) for _ in (*listeners, "CONTROLLER")]
         for each in bound:
             each.bind(("127.0.0.1", 0))
         numbers = [each.getsockname()[1] for each in bound]
-    ports = dict(zip(LISTENERS, numbers, strict=False))
+    ports = dict(zip(listeners, numbers, strict=False))
     where = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
     texts = {
         **settings,
         "listeners": f"{where},CONTROLLER://127.0.0.1:{numbers[-1]}",
         "advertised.listeners": where,
-        "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in LISTENERS)
-        + ",CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},CONTROLLER:PLAINTEXT",
     }
     name = f"secure-{os.getpid()}-{ports['PLAINTEXT']}"
     environment = {
