@@ -30,7 +30,7 @@ class ClusterSide(_Settings):
 
     @property
     def access(self) -> Access:
-        return Access(self.bootstrap, self.properties)
+        return Access(self.bootstrap, self.properties, self.name)
 
     def __str__(self) -> str:
         return self.name or self.bootstrap
@@ -65,7 +65,7 @@ class LinkLedger(_Settings):
 
     @property
     def access(self) -> Access:
-        return Access(self.bootstrap, self.properties)
+        return Access(self.bootstrap, self.properties, self.target_alias)
 
 
 class RestoreLedger(_Settings):

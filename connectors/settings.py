@@ -58,6 +58,8 @@ class BackupSettings(_Settings):
     bootstrap: str
     properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
+    cluster: str = ""
+    """What people call it, for errors."""
     store: ObjectStoreSettings
     topics: tuple[TopicName, ...] = Field(min_length=1)
     """Literal names; one that does not exist is an error."""
@@ -74,7 +76,7 @@ class BackupSettings(_Settings):
 
     @property
     def access(self) -> Access:
-        return Access(self.bootstrap, self.properties)
+        return Access(self.bootstrap, self.properties, self.cluster)
 
 
 class RestoreSettings(_Settings):
@@ -84,6 +86,8 @@ class RestoreSettings(_Settings):
     bootstrap: str
     properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
+    cluster: str = ""
+    """What people call it, for errors."""
     store: ObjectStoreSettings
     topics: tuple[TopicName, ...] = ()
     """Names in the backup; empty = all."""
@@ -103,7 +107,7 @@ class RestoreSettings(_Settings):
 
     @property
     def access(self) -> Access:
-        return Access(self.bootstrap, self.properties)
+        return Access(self.bootstrap, self.properties, self.cluster)
 
     def target_topic(self, name: str) -> str:
         return self.rename.get(name, self.prefix + name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from confluent_kafka import KafkaException
@@ -13,6 +14,9 @@ from confluent_kafka.admin import AdminClient
 
 from isthmus.output import fail
 from isthmus.topologies import access_of, named_outage
+
+if TYPE_CHECKING:
+    from protocol.client.access import Access
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
@@ -43,9 +47,21 @@ def admin_client(cluster: str, file: Path | None) -> AdminClient:
     try:
         client.list_topics(timeout=10)
     except KafkaException as error:
-        silent = named_outage(cluster, file)
+        silent = named_outage(cluster, file) or asyncio.run(_not_let_in(access_of(cluster, file)))
         fail(silent or f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}")
     return client
+
+
+async def _not_let_in(access: Access) -> str:
+    """Why our own client cannot get in, which says more than librdkafka's; empty where it can."""
+    from protocol.client import NO_RETRIES
+    from protocol.errors import ProtocolError
+
+    try:
+        async with access.client("isthmus-cli", connect_timeout_s=5, retry=NO_RETRIES):
+            return ""
+    except (ProtocolError, ValueError) as error:
+        return str(error)
 
 
 def answer(future: Future[T], what: str) -> T:

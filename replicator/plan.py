@@ -49,7 +49,8 @@ async def plan_of(settings: LinkSettings) -> LinkPlan:
             async with asyncio.timeout(_CONNECT_S), end.client("isthmus-cli", connect_timeout_s=_CONNECT_S):
                 pass
         except (ProtocolError, TimeoutError) as error:
-            plan.problem = f"{end.alias} ({end.bootstrap}): {error or f'no answer within {_CONNECT_S:g} s'}"
+            silent = f"{end.alias} ({end.bootstrap}): no answer within {_CONNECT_S:g} s"
+            plan.problem = str(error) or silent
             return plan
     try:
         async with asyncio.timeout(_ANSWER_S):

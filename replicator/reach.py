@@ -10,7 +10,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
-from protocol.client import ClusterClient, WrongClusterError
+from protocol.client import ClientError, ClusterClient, WrongClusterError
 from protocol.errors import ProtocolError
 from replicator.metrics import LinkMetrics
 from replicator.settings import ClusterEnd, LinkSettings
@@ -28,6 +28,8 @@ class Reach:
         self._settings = settings
         self._metrics = metrics
         self.problems: dict[str, str] = {}
+        self._said: dict[str, type[Exception]] = {}
+        """Of which kind of trouble the log speaks already."""
         for end in (settings.source, settings.target):
             metrics.cluster_up.labels(settings.name, end.alias).set(0)
 
@@ -80,6 +82,8 @@ class Reach:
                 await client.metadata(())
         except WrongClusterError:
             raise
+        except ClientError as error:
+            self._silent(end, client.explained(error))
         except (ProtocolError, TimeoutError) as error:
             self._silent(end, error)
         else:
@@ -87,19 +91,25 @@ class Reach:
 
     def _silent(self, end: ClusterEnd, error: Exception) -> None:
         self._metrics.cluster_up.labels(self._settings.name, end.alias).set(0)
-        if end.alias not in self.problems:
-            where = f"{end.alias} ({end.bootstrap})"
-            _log.warning("%s: %s cannot be reached: %s", self._settings.name, where, _text(error))
-        self.problems[end.alias] = f"{end.alias} cannot be reached: {_text(error)}"
+        problem = _text(end, error)
+        if self._said.get(end.alias) is not type(error):
+            self._said[end.alias] = type(error)
+            _log.warning("%s: %s", self._settings.name, problem)
+        self.problems[end.alias] = problem
 
     def _answers(self, end: ClusterEnd) -> None:
         self._metrics.cluster_up.labels(self._settings.name, end.alias).set(1)
+        self._said.pop(end.alias, None)
         if self.problems.pop(end.alias, None) is not None:
             _log.info("%s: %s can be reached again", self._settings.name, end.alias)
 
 
-def _text(error: Exception) -> str:
-    return str(error) or f"no answer within {ANSWER_S:g} s"
+def _text(end: ClusterEnd, error: Exception) -> str:
+    """Errors of clients name the cluster themselves (`ClusterClient.explained`)."""
+    if isinstance(error, ClientError):
+        return str(error)
+    words = str(error) or f"no answer within {ANSWER_S:g} s"
+    return f"{end.alias} cannot be reached ({end.bootstrap}): {words}"
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

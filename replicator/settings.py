@@ -55,9 +55,8 @@ class ClusterEnd(BaseModel):
 
     def client(self, client_id: str, **options: Any) -> ClusterClient:
         """A client of this cluster, not connected yet. Raises ValueError for wrong security settings."""
-        return ClusterClient(
-            self.bootstrap, client_id=client_id, config=client_security(self.properties), **options
-        )
+        security = client_security(self.properties)
+        return ClusterClient(self.bootstrap, client_id=client_id, config=security, name=self.alias, **options)
 
 
 class Flow(BaseModel):

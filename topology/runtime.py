@@ -112,7 +112,7 @@ class Runtime:
         from protocol.client.access import Access  # a command that needs no client starts faster
 
         properties = {name: str(value) for name, value in topology.clusters[cluster].client.items()}
-        return Access(self.bootstrap_servers(topology, cluster, site), properties)
+        return Access(self.bootstrap_servers(topology, cluster, site), properties, cluster)
 
     def bootstrap_servers(self, topology: Topology, cluster: str, site: str | None = None) -> str:
         """`host:port,…` of a cluster, wherever it runs. Raises NotRunning before the first start.

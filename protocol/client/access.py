@@ -35,12 +35,13 @@ class Access:
 
     bootstrap: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    name: str = ""
+    """What people call the cluster, for errors."""
 
     def client(self, client_id: str, **options: Any) -> ClusterClient:
         """Not connected yet. Raises SecuritySettingsError, TlsSettingsError (both ValueErrors)."""
-        return ClusterClient(
-            self.bootstrap, client_id=client_id, config=client_security(self.properties), **options
-        )
+        security = client_security(self.properties)
+        return ClusterClient(self.bootstrap, client_id=client_id, config=security, name=self.name, **options)
 
     def librdkafka(self) -> dict[str, str]:
         """Settings of a confluent_kafka client. Raises JaasError (a ValueError)."""

@@ -4,11 +4,17 @@ Owns in which order and when the next one is asked too. What is asked, and whom 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, TypeVar
 
 from protocol.client.connection import Connection
-from protocol.client.errors import ClientError, ConnectError, ConnectionLostError, RequestTimeoutError
+from protocol.client.errors import (
+    ClientError,
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    TurnedAwayError,
+)
 from protocol.client.pool import Address, ConnectionPool
 
 T = TypeVar("T")
@@ -39,7 +45,7 @@ async def first_answer(
                 asked.add(asyncio.create_task(ask_at(address)))
             elif not asked:
                 silent = [error for error in failed if not isinstance(error, ConnectError)]
-                raise silent[-1] if silent else nobody_reached(map(str, failed))
+                raise silent[-1] if silent else nobody_reached(failed)
             patience = None if address is None else _PATIENCE_S
             done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -53,5 +59,8 @@ async def first_answer(
         await asyncio.gather(*asked, return_exceptions=True)
 
 
-def nobody_reached(failed: Iterable[str]) -> ConnectError:
-    return ConnectError(f"no broker can be reached: {'; '.join(failed)}")
+def nobody_reached(failed: Collection[ClientError]) -> ConnectError:
+    """`TurnedAwayError` where somebody was there."""
+    somebody = any(isinstance(error, TurnedAwayError) for error in failed)
+    kind = TurnedAwayError if somebody else ConnectError
+    return kind(f"no broker can be reached: {'; '.join(map(str, failed))}")

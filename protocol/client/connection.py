@@ -19,6 +19,7 @@ from protocol.client.errors import (
     ConnectionLostError,
     NotSupportedError,
     RequestTimeoutError,
+    TurnedAwayError,
 )
 from protocol.client.frames import FrameReceiver
 from protocol.client.security import Sasl, authenticate
@@ -74,7 +75,8 @@ class Connection:
         """Connects, agrees on versions and authenticates; each step within `timeout_s`, which later requests
         have too.
 
-        Raises `ConnectError` when there is nobody, `AuthenticationError`, or what `send` raises.
+        Raises `ConnectError` when there is nobody, `TurnedAwayError` when TLS fails, `AuthenticationError`,
+        or what `send` raises.
         """
         self = cls(host, port, client_id, timeout_s, max_frame)
         try:
@@ -86,9 +88,10 @@ class Connection:
             raise ConnectError(
                 f"{self.peer}: no connection within {connect_timeout_s or timeout_s:g} s"
             ) from None
-        except (OSError, tls.SSLError) as error:
+        except OSError as error:
             reason = error.strerror or str(error) or "the connection was closed"
-            raise ConnectError(f"{self.peer}: cannot connect: {reason}") from error
+            kind = TurnedAwayError if ssl and _was_there(error) else ConnectError
+            raise kind(f"{self.peer}: cannot connect: {reason}") from error
         self._transport = transport
         try:
             await self._agree_on_versions()
@@ -271,6 +274,11 @@ class Connection:
         frame = await self._exchange(request, version, self._timeout_s)
         refused = bytes(frame[4:6]) == b"\x00\x23"  # 35 stands first in a body of version 0
         return decode_response(frame, ApiVersionsRequest, 0 if refused else version)[1]
+
+
+def _was_there(error: OSError) -> bool:
+    """Whether the attempt got as far as TLS."""
+    return isinstance(error, tls.SSLError | ConnectionResetError | BrokenPipeError | ConnectionAbortedError)
 
 
 def _name(request: type[Request[Any]]) -> str:

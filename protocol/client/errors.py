@@ -10,9 +10,25 @@ from protocol.errors import ProtocolError
 class ClientError(ProtocolError):
     """Base of the errors of connections. Asking again may cure each of them, unless it says not."""
 
+    to_do: str = ""
+    """What the user may do about it, where that is known: `doors`."""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.to_do}" if self.to_do else self.what
+
+    @property
+    def what(self) -> str:
+        """The text without what to do."""
+        return super().__str__()
+
 
 class ConnectError(ClientError):
     """No connection could be made; nothing was sent."""
+
+
+class TurnedAwayError(ConnectError):
+    """Somebody took the connection and ended it before the first answer: TLS, a listener of another kind, or
+    a broker that is just ending."""
 
 
 class ConnectionLostError(ClientError):

@@ -56,7 +56,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
         while end - start >= 4:
             size = int.from_bytes(intake[start : start + 4], "big", signed=True)
             if not 4 <= size <= self._max_frame:
-                self.abort(f"it sent a frame of {size} bytes; allowed are 4 to {self._max_frame}")
+                strange = _other_protocol(bytes(intake[start : start + 4]))
+                self.abort(strange or f"it sent a frame of {size} bytes; allowed are 4 to {self._max_frame}")
                 return
             start += 4
             have = min(size, end - start)
@@ -103,3 +104,10 @@ class FrameReceiver(asyncio.BufferedProtocol):
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
+
+
+def _other_protocol(first: bytes) -> str:
+    """What a peer speaks whose first bytes are no size, if that shows: an alert of TLS (RFC 8446), HTTP."""
+    if first.startswith((b"\x15\x03", b"\x16\x03")):
+        return "it speaks TLS"
+    return "it speaks HTTP" if first == b"HTTP" else ""

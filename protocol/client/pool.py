@@ -10,7 +10,12 @@ import time
 from typing import Final
 
 from protocol.client.connection import Connection
-from protocol.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from protocol.client.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    TurnedAwayError,
+)
 from protocol.client.security import ClientSecurity
 
 _FIRST_PAUSE_S: Final = 0.05
@@ -68,7 +73,7 @@ class ConnectionPool:
             raise ConnectError("this client is closed")
         failures = self._failures.get(address) or _Failures()
         if failures.error is not None and time.monotonic() < failures.until:
-            raise ConnectError(str(failures.error))
+            raise type(failures.error)(str(failures.error))
         try:
             connection = await Connection.open(
                 *address,
@@ -80,7 +85,7 @@ class ConnectionPool:
             )
         except (ConnectError, ConnectionLostError, RequestTimeoutError) as failure:
             # A peer that takes connections and drops them (a proxy, a dead tunnel) is as good as none.
-            error = failure if isinstance(failure, ConnectError) else ConnectError(str(failure))
+            error = _not_connected(failure)
             pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures.count, 10))
             failures.count += 1
             failures.until = time.monotonic() + pause
@@ -114,3 +119,10 @@ class ConnectionPool:
         self._retired.clear()
         for connection in connections:
             await connection.close()
+
+
+def _not_connected(failure: ConnectError | ConnectionLostError | RequestTimeoutError) -> ConnectError:
+    if isinstance(failure, ConnectError):
+        return failure
+    kind = TurnedAwayError if isinstance(failure, ConnectionLostError) else ConnectError
+    return kind(str(failure))

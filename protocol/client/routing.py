@@ -8,6 +8,7 @@ has moved calls `forget_leader` or `forget_coordinator` and asks again (see `ret
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
@@ -16,10 +17,17 @@ from typing import Final, Self, TypeVar
 
 from protocol.client.asking import MAIN_LANE, first_answer, nobody_reached
 from protocol.client.connection import DEFAULT_TIMEOUT_S, Connection
-from protocol.client.errors import ClientError, ConnectError, WrongClusterError
+from protocol.client.doors import explained
+from protocol.client.errors import (
+    ClientError,
+    ConnectError,
+    ConnectionLostError,
+    TurnedAwayError,
+    WrongClusterError,
+)
 from protocol.client.metadata import Broker, Leader, LeaderCache, Metadata, TopicMetadata, read_metadata
 from protocol.client.pool import Address, ConnectionPool
-from protocol.client.retry import NO_RETRIES, RetryPolicy, retrying
+from protocol.client.retry import NO_RETRIES, RetryPolicy, may_be_cured, retrying
 from protocol.client.security import PLAINTEXT, ClientSecurity
 from protocol.codec.schema import Request, Response
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -33,6 +41,9 @@ R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
 _SHORT_S: Final = 5.0
+_TURNED_AWAY_S: Final = 3.0
+"""For so long a first contact is tried with brokers that are there and end it: a certificate or a listener of
+another kind stays what it is, and a broker that is just ending is silent by then."""
 
 
 class CoordinatorKind(IntEnum):
@@ -65,8 +76,12 @@ class Router:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         connect_timeout_s: float = 10.0,
         retry: RetryPolicy | None = None,
+        name: str = "",
     ) -> None:
+        """`name` is what people call the cluster, for errors."""
         self._bootstrap = parse_bootstrap(bootstrap)
+        self._name = name
+        self._protocol = (config or PLAINTEXT).protocol
         self._pool = ConnectionPool(client_id, config or PLAINTEXT, timeout_s, connect_timeout_s)
         self.retry = retry or RetryPolicy()
         self.timeout_s = timeout_s
@@ -79,12 +94,28 @@ class Router:
         self._refreshing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        began = time.monotonic()
+
+        def again(error: BaseException) -> bool:
+            ended = isinstance(error, TurnedAwayError | ConnectionLostError)
+            return may_be_cured(error) and not (ended and time.monotonic() - began > _TURNED_AWAY_S)
+
+        async def ask() -> Metadata:
+            return await self.metadata(())
+
         try:
-            await self.metadata((), retry=self.retry)
+            await retrying(ask, self.retry, curable=again)
+        except ClientError as error:
+            await self.close()
+            raise self.explained(error) from error
         except BaseException:
             await self.close()
             raise
         return self
+
+    def explained(self, error: ClientError) -> ClientError:
+        """The error with this cluster named, and with what to do where it does not let this client in."""
+        return explained(error, self._name, _text(self._bootstrap), self._protocol)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -108,7 +139,7 @@ class Router:
 
     async def any_connection(self) -> Connection:
         """A connection to whoever takes one, an open one if there is any. Raises `ConnectError`."""
-        failed = []
+        failed: list[ConnectError] = []
         for address in self._addresses():
             connection = self._pool.existing(address, MAIN_LANE)
             if connection is not None:
@@ -116,7 +147,7 @@ class Router:
             try:
                 return await self._pool.get(address, MAIN_LANE)
             except ConnectError as error:
-                failed.append(str(error))
+                failed.append(error)
         raise nobody_reached(failed)
 
     def _addresses(self) -> list[Address]:

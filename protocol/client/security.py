@@ -55,6 +55,11 @@ class ClientSecurity:
     ssl: tls.SSLContext | None = None
     sasl: Sasl | None = None
 
+    @property
+    def protocol(self) -> str:
+        """As security.protocol has it."""
+        return ("SASL_" if self.sasl else "") + ("SSL" if self.ssl else "PLAINTEXT")
+
 
 PLAINTEXT = ClientSecurity()
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,12 @@ from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from typer.testing import CliRunner
 
 from isthmus.cli import app
@@ -33,13 +40,23 @@ from tests.support.zookeeper import fresh_chroot
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 COUNT = 200
+PROMPT_S = 25.0
+"""A command that tries for as long as a broker may be away takes 30 s; on a busy machine this is near."""
 TOPICS = {"declared": {"partitions": 2}}
 
 
 @pytest.fixture(scope="module")
 def side(zookeeper_server, tmp_path_factory) -> Iterator[SecureSide]:
-    with secure_side("isthmus", tmp_path_factory.mktemp("secure"), fresh_chroot(zookeeper_server)) as running:
+    directory = tmp_path_factory.mktemp("secure")
+    with secure_side("isthmus", directory, fresh_chroot(zookeeper_server), flawed=True) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def store(s3: S3Server) -> S3Server:
+    """With the bucket that the topologies name."""
+    s3.make_bucket("vault")
+    return s3
 
 
 @pytest.fixture(autouse=True)
@@ -142,23 +159,29 @@ def trouble(side: SecureSide) -> dict[str, tuple[str, dict[str, str], str]]:
         ),
         "plain at a TLS listener": ("SASL_SSL", {}, "security.protocol"),
         "TLS at a plain listener": ("PLAINTEXT", right, "security.protocol"),
+        "TLS at a listener with users": ("SASL_PLAINTEXT", right, "security.protocol"),
         "no user where one is wanted": ("SASL_PLAINTEXT", {}, "security.protocol"),
+        "expired certificate": ("EXPIRED", right, "has to be renewed"),
+        "certificate of another host": ("MISNAMED", right, "does not name the address"),
     }
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        "wrong password",
-        "no such user",
-        "another mechanism",
-        "unknown authority",
-        "no client certificate",
-        "plain at a TLS listener",
-        "TLS at a plain listener",
-        "no user where one is wanted",
-    ],
+TROUBLES = (
+    "wrong password",
+    "no such user",
+    "another mechanism",
+    "unknown authority",
+    "no client certificate",
+    "plain at a TLS listener",
+    "TLS at a plain listener",
+    "TLS at a listener with users",
+    "no user where one is wanted",
+    "expired certificate",
+    "certificate of another host",
 )
+
+
+@pytest.mark.parametrize("what", TROUBLES)
 def test_the_check_says_why_a_cluster_does_not_let_the_link_in(
     side: SecureSide, broker: BrokerProcess, tmp_path: Path, what: str
 ) -> None:
@@ -168,6 +191,56 @@ def test_the_check_says_why_a_cluster_does_not_let_the_link_in(
     [finding] = json.loads(output[output.index("[") :])[0]["findings"]
     assert (finding["level"], finding["check"], finding["where"]) == ("error", "connectivity", "east")
     assert to_do in finding["to_do"], finding
+
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "audit": ("audit", "--link", "east->west", "--topic", "orders"),
+    "backup": ("backup", "create", "nightly"),
+    "copy": ("copy", "--from", "east", "--to", "west", "--topics", "orders", "--until-now"),
+    "monitor": ("monitor", "--json", "--cluster", "east"),
+    "replicas": ("replicas", "compare", "--topic", "orders", "--cluster", "east"),
+    "topics": ("topics", "list", "--cluster", "east"),
+}
+"""By name: what reaches `east` first."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("what", ["wrong password", "unknown authority"])
+def test_every_command_says_which_cluster_does_not_let_it_in_and_what_to_do(
+    side: SecureSide, broker: BrokerProcess, store: S3Server, tmp_path: Path, what: str, command: str
+) -> None:
+    _refused(side, broker, store, tmp_path, what, command)
+
+
+@pytest.mark.parametrize(
+    "what", [what for what in TROUBLES if "unknown" not in what and "password" not in what]
+)
+def test_each_kind_of_trouble_is_told_from_the_others(
+    side: SecureSide, broker: BrokerProcess, store: S3Server, tmp_path: Path, what: str
+) -> None:
+    _refused(side, broker, store, tmp_path, what, "backup")
+
+
+def _refused(
+    side: SecureSide, broker: BrokerProcess, s3: S3Server, folder: Path, what: str, command: str
+) -> None:
+    listener, client, to_do = trouble(side)[what]
+    file = written(
+        folder,
+        side.address(listener),
+        client,
+        broker.bootstrap,
+        object_stores={"vault": {"bucket": "vault", "endpoint": s3.endpoint} | _keys(s3)},
+        backups={"nightly": {"cluster": "east", "store": "vault", "topics": ["orders"]}},
+    )
+    began = time.monotonic()
+    output = said(*COMMANDS[command], "--topology", file, code=1)
+    took_s = time.monotonic() - began
+    protocol = client.get("security.protocol", "PLAINTEXT")
+    name = "source" if command == "copy" else "east"
+    assert f"{name} cannot be reached ({protocol} at {side.address(listener)}): " in output
+    assert to_do in output
+    assert took_s < PROMPT_S, output
 
 
 @pytest.mark.parametrize(
@@ -225,6 +298,57 @@ def empty(zookeeper_server, tmp_path: Path) -> Iterator[BrokerProcess]:
     process.kill()
 
 
+def test_a_link_goes_on_trying_and_goes_on_once_it_is_let_in(
+    broker: BrokerProcess, zookeeper_server, tmp_path: Path
+) -> None:
+    """It begins with a wrong password, is let in, is refused while it runs, and is let in again."""
+    settings = {"connections.max.reauth.ms": "2000"}
+    with secure_side("isthmus", tmp_path / "side", fresh_chroot(zookeeper_server), settings) as side:
+        _produce(side, "ordersbook", 3)
+        file = written(tmp_path, side.address("SASL_SSL"), bob(side), broker.bootstrap)
+        _set_password(side, "another")
+        where = f"east cannot be reached (SASL_SSL at {side.address('SASL_SSL')}): "
+        log = tmp_path / "link.log"
+        with replicating(file, log):
+            wait_until(lambda: "not ready, and goes on" in log.read_text(), "the link says so", bound_s=60)
+            assert where in log.read_text()
+            assert "look at sasl.username, sasl.password" in log.read_text()
+            _set_password(side, PASSWORDS["bob"])
+            wait_until(lambda: _copied(file, "ordersbook") == 3, "the link is let in", bound_s=60)
+            _set_password(side, "another")
+            wait_until(lambda: where in _problems(file), "the status says so", bound_s=60)
+            assert "look at sasl.username, sasl.password" in _problems(file)
+            _set_password(side, PASSWORDS["bob"])
+            _produce(side, "ordersbook", 2)
+            wait_until(lambda: _copied(file, "ordersbook") == 5, "the link is let in again", bound_s=60)
+            wait_until(lambda: where not in _problems(file), "the status is clear again", bound_s=60)
+
+
+def _set_password(side: SecureSide, password: str) -> None:
+    admin = AdminClient({"bootstrap.servers": side.address("PLAINTEXT")})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    change = UserScramCredentialUpsertion("bob", info, password.encode())
+    admin.alter_user_scram_credentials([change])["bob"].result(30)
+
+
+def _problems(file: Path) -> str:
+    output = said("links", "status", "east->west", "--topology", file, "--json")
+    return str([one["problems"] for one in json.loads(output[output.index("{") :])["workers"]])
+
+
+@slow("Apache Kafka, and everything that waits for it")
+@pytest.mark.interop
+def test_apache_kafka_that_does_not_let_in_is_told_of_as_clearly(
+    broker: BrokerProcess, store: S3Server, zookeeper_server, tmp_path: Path
+) -> None:
+    with secure_side(KAFKA, tmp_path / "side", fresh_chroot(zookeeper_server), flawed=True) as side:
+        for what in TROUBLES:
+            for command in COMMANDS:
+                folder = tmp_path / f"{what} {command}".replace(" ", "-")
+                folder.mkdir()
+                _refused(side, broker, store, folder, what, command)
+
+
 @slow("Spark, S3 and Apache Kafka")
 @pytest.mark.interop
 @pytest.mark.parametrize("kind", ["isthmus", KAFKA])
@@ -237,13 +361,12 @@ def test_links_copies_backups_and_audits_are_let_in(
     ):
         s3.make_bucket("vault")
         store = {"bucket": "vault", "endpoint": s3.endpoint}
-        keys = {"access_key": s3.access_key, "secret_key": s3.secret_key}
         file = written(
             tmp_path,
             side.address("SASL_SSL"),
             bob(side),
             empty.bootstrap,
-            object_stores={"vault": store | keys},
+            object_stores={"vault": store | _keys(s3)},
             backups={"nightly": {"cluster": "east", "store": "vault", "topics": ["orders"]}},
         )
         topology = ("--topology", file)
@@ -267,19 +390,27 @@ def test_links_copies_backups_and_audits_are_let_in(
         assert json.loads(report[report.index("{") :])["compared"] == COUNT
 
 
-def _copied(file: Path) -> int:
+def _keys(s3: S3Server) -> dict[str, str]:
+    return {"access_key": s3.access_key, "secret_key": s3.secret_key}
+
+
+def _copied(file: Path, topic: str = "orders") -> int:
     output = said("links", "status", "east->west", "--topology", file, "--json")
     rows = json.loads(output[output.index("{") :])["partitions"]
-    return sum(row["copied"] for row in rows if row["topic"] == "orders")
+    return sum(row["copied"] for row in rows if row["topic"] == topic)
 
 
 @contextmanager
-def replicating(file: Path) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-m", "isthmus", "replicate", str(file)], cwd=ROOT)
-    try:
-        yield
-        process.terminate()
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
+def replicating(file: Path, log: Path | None = None) -> Iterator[None]:
+    """`log` is where it speaks."""
+    command = [sys.executable, "-m", "isthmus", "replicate", str(file)]
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(log.open("wb")) if log is not None else None
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        try:
+            yield
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()

@@ -164,11 +164,12 @@ def _kafka(
         numbers = [each.getsockname()[1] for each in bound]
     ports = dict(zip(listeners, numbers, strict=False))
     where = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+    protocols = settings["listener.security.protocol.map"]
     texts = {
         **settings,
         "listeners": f"{where},CONTROLLER://127.0.0.1:{numbers[-1]}",
         "advertised.listeners": where,
-        "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
     }
     name = f"secure-{os.getpid()}-{ports['PLAINTEXT']}"
     environment = {

@@ -1,4 +1,4 @@
-"""What to do about a cluster that does not let the link in: TLS and SASL, by the words of whoever refused.
+"""What to do about a cluster that does not let a client in: TLS and SASL, by the words of whoever refused.
 
 Pure. The words are OpenSSL's (as Python shows them), the broker's and our client's; what is not known here
 gets general advice. Owns no connection and repeats no secret.
@@ -9,12 +9,19 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from protocol.client.errors import (
+    AuthenticationError,
+    ClientError,
+    ConnectionLostError,
+    TurnedAwayError,
+)
+
 _UNKNOWN: Final = (
-    "its certificate is signed by an authority that the link does not know: give the one that signed it in"
+    "its certificate is signed by an authority that is not known here: give the one that signed it in"
     " ssl.truststore.location (PEM)"
 )
 _USER: Final = (
-    "look at sasl.username, sasl.password and sasl.mechanism of this cluster, and whether the user exists"
+    "look at sasl.username, sasl.password and sasl.mechanism for this cluster, and whether the user exists"
     " there for that mechanism"
 )
 _PLAIN: Final = (
@@ -22,7 +29,7 @@ _PLAIN: Final = (
     " if it wants none, look whether its broker is there"
 )
 _NOT_THERE: Final = (
-    "the listener may want a certificate of the link that it trusts (ssl.keystore.location: key and"
+    "the listener may want a client certificate that it trusts (ssl.keystore.location: key and"
     " certificate in PEM), or may not speak TLS: look at the port and at security.protocol"
 )
 
@@ -38,6 +45,8 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
         " (bootstrap_servers, advertised.listeners), or have it made anew;"
         " ssl.endpoint.identification.algorithm: '' gives up this check",
     ),
+    (r"it speaks TLS", "this listener wants TLS: set security.protocol to SSL or SASL_SSL for this cluster"),
+    (r"it speaks HTTP", "this is a web server: look at the port"),
     (r"self.signed certificate|unable to get (local )?issuer|unknown ca", _UNKNOWN),
     (r"CERTIFICATE_VERIFY_FAILED", "look at the certificate of the broker and ssl.truststore.location"),
     (
@@ -54,7 +63,8 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
     (r"no connection within|[Rr]efused|unreachable|not known|resolve", ""),
 )
 _BROKEN_OFF: Final = r"[Cc]onnection|closed|lost|reset|no answer"
-_ELSE: Final = "check the address, the network, TLS and the user that the link has for this cluster"
+_ELSE: Final = "check the address, the network, TLS and the user that is set for this cluster"
+_NOBODY: Final = "no broker can be reached: "
 
 
 def advice(words: str, protocol: str = "PLAINTEXT") -> str:
@@ -65,3 +75,18 @@ def advice(words: str, protocol: str = "PLAINTEXT") -> str:
     if re.search(_BROKEN_OFF, words):
         return _NOT_THERE if protocol.upper().endswith("SSL") else _PLAIN
     return _ELSE
+
+
+def explained(error: ClientError, name: str, bootstrap: str, protocol: str) -> ClientError:
+    """The error of a first contact with its cluster named: by `name`, or by its address where it has none.
+
+    Where somebody was there and did not let this client in, `to_do` says what to do about it.
+    """
+    if error.to_do:
+        return error
+    words = str(error).removeprefix(_NOBODY)
+    where = f"{name} cannot be reached ({protocol} at {bootstrap})" if name else ""
+    found = type(error)(f"{where or f'{bootstrap} cannot be reached ({protocol})'}: {words}")
+    if isinstance(error, AuthenticationError | ConnectionLostError | TurnedAwayError):
+        found.to_do = advice(words, protocol)
+    return found
