@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isthmus.output import USAGE, fail
 from isthmus.topologies import open_runtime, open_topology
@@ -21,6 +21,8 @@ class LinkFile:
 
     links: dict[str, LinkSettings]
     remarks: tuple[Remark, ...] = ()
+    rest: Mapping[str, Any] = field(default_factory=dict)
+    """`topology.models.Rest`, of a topology that has it."""
 
 
 def open_link_file(file: Path, data_directory: Path | None, only: Sequence[str]) -> LinkFile:
@@ -66,7 +68,8 @@ def _topology(file: Path, data_directory: Path | None, only: Sequence[str]) -> L
     try:
         runtime = open_runtime(topology)
         names = _chosen(list(topology.links), only)
-        return LinkFile({name: link_settings(topology, runtime, name) for name in names})
+        links = {name: link_settings(topology, runtime, name) for name in names}
+        return LinkFile(links, rest=topology.rest.model_dump() if topology.rest is not None else {})
     except NotRunning as error:
         fail(str(error))
 

@@ -20,7 +20,7 @@ from topology.broker_settings import setting_problems
 from topology.client_settings import client_problems, client_properties
 from topology.lines import line_of
 from topology.links import link_problems
-from topology.models import Topology
+from topology.models import Rest, Topology
 from topology.problems import Problem, TopologyError, dotted, suggestion
 from topology.references import reference_problems
 from topology.secrets import resolve_secrets
@@ -79,7 +79,16 @@ def _topology(document: dict[str, Any], *, source: str, folder: Path) -> Topolog
         name: cluster.model_copy(update={"client": client_properties(cluster.client, folder.resolve())})
         for name, cluster in topology.clusters.items()
     }
-    return topology.model_copy(update={"data_directory": data, "clusters": clusters})
+    rest = _rest(topology.rest, folder)
+    return topology.model_copy(update={"data_directory": data, "clusters": clusters, "rest": rest})
+
+
+def _rest(rest: Rest | None, folder: Path) -> Rest | None:
+    """With paths that hold anywhere."""
+    if rest is None:
+        return None
+    paths = {name: getattr(rest, name) for name in ("token_file", "keystore", "client_ca")}
+    return rest.model_copy(update={name: (folder / path).resolve() for name, path in paths.items() if path})
 
 
 def _parse_yaml(text: str, source: str) -> dict[str, Any]:

@@ -267,6 +267,25 @@ class Objective(Model):
     rto_seconds: Annotated[float, Field(gt=0)]
 
 
+class Rest(Model):
+    """Where `isthmus replicate` answers requests about the links. Relative paths begin at the file's."""
+
+    port: Port
+    host: str = "127.0.0.1"
+    token_file: Path | None = None
+    """What it holds is asked for as a bearer token."""
+    keystore: Path | None = None
+    """A private key and its certificate in PEM: REST speaks HTTPS, and nothing in clear."""
+    client_ca: Path | None = None
+    """PEM; only clients with a certificate that it has signed are let in."""
+
+    @model_validator(mode="after")
+    def _over_tls(self) -> Rest:
+        if self.client_ca is not None and self.keystore is None:
+            raise ValueError("client_ca needs a keystore: certificates of clients are shown over TLS only")
+        return self
+
+
 class Topology(Model):
     version: Literal[1]
     name: Alias
@@ -277,6 +296,7 @@ class Topology(Model):
     """Where given, processes of different datacenters reach each other only over simulated links."""
     clusters: dict[Alias, Cluster]
     links: dict[LinkName, Link] = {}
+    rest: Rest | None = None
     object_stores: dict[Alias, ObjectStore] = {}
     backups: dict[Alias, Backup] = {}
     objectives: dict[Alias, Objective] = {}

@@ -67,6 +67,7 @@ def process_specs(topology: Topology, runtime: Runtime, file: Path) -> dict[str,
             *("--link", name),
             *("--data-directory", str(topology.data_directory)),
             *("--metrics-port", metrics),
+            "--no-rest",  # one port for several processes
         )
         place = topology.link_datacenter(name)
         specs.append(ProcessSpec(process, "link", place, name, command, link.autostart))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from topology.latency import latency_warnings
 from topology.models import Topology
 from topology.quorums import quorum_warnings
+from topology.rest_access import rest_warnings
 from topology.site_loss import never_written_warnings, site_loss_warnings
 
 
@@ -17,4 +18,5 @@ def topology_warnings(topology: Topology) -> list[str]:
         *latency_warnings(topology),
         *site_loss_warnings(topology),
         *quorum_warnings(topology),
+        *rest_warnings(topology),
     ]

@@ -7,7 +7,6 @@ import gc
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ import typer
 
 from isthmus.link_files import LinkFile, open_link_file
 from isthmus.output import FAILED, USAGE, fail, note, print_json, print_table, say
+from isthmus.rest_options import RestAccess, rest_access
 from isthmus.topologies import DataDirectory
 
 if TYPE_CHECKING:
@@ -44,12 +44,19 @@ def replicate(
         int | None, typer.Option(help="REST (status, pause, settings); 0 takes a free port", min=0, max=65535)
     ] = None,
     rest_host: Annotated[
-        str, typer.Option(help="address for REST; others than this machine's need --rest-token-file")
-    ] = "127.0.0.1",
-    rest_token_file: Annotated[
-        Path | None,
-        typer.Option(help="REST asks for what this file holds as a bearer token (over plain HTTP)"),
+        str | None,
+        typer.Option(help="address for REST, by default 127.0.0.1; others need --rest-token-file"),
     ] = None,
+    rest_token_file: Annotated[
+        Path | None, typer.Option(help="REST asks for what this file holds as a bearer token")
+    ] = None,
+    rest_keystore: Annotated[
+        Path | None, typer.Option(help="key and certificate (PEM): REST speaks HTTPS, and nothing in clear")
+    ] = None,
+    rest_client_ca: Annotated[
+        Path | None, typer.Option(help="REST lets in clients with a certificate that this one (PEM) signed")
+    ] = None,
+    no_rest: Annotated[bool, typer.Option("--no-rest", help="whatever the file says of `rest`")] = False,
     data_directory: DataDirectory = None,
 ) -> None:
     """Copy topics, offsets and groups of links until SIGTERM or Ctrl-C.
@@ -73,6 +80,8 @@ def replicate(
     isthmus replicate connect-mirror-maker.properties --clusters west --metrics-port 9464
 
     isthmus replicate links.yaml --rest-port 8083    # then http://127.0.0.1:8083/ in a browser
+
+    isthmus replicate links.yaml --rest-port 8083 --rest-keystore rest.pem --rest-token-file token
     """
     import uvloop
 
@@ -87,37 +96,15 @@ def replicate(
         note(f"{file}: {remark}")
     if going_round:
         fail("\nisthmus: ".join(going_round), USAGE)
-    rest = _Rest(rest_port, rest_host, _token(rest_token_file, rest_port, rest_host))
+    options = {
+        "port": rest_port,
+        "host": rest_host,
+        "token_file": rest_token_file,
+        "keystore": rest_keystore,
+        "client_ca": rest_client_ca,
+    }
+    rest = RestAccess() if no_rest else rest_access(options, found.rest)
     raise typer.Exit(uvloop.run(_run(links, metrics_port, rest)))
-
-
-@dataclass(frozen=True)
-class _Rest:
-    port: int | None
-    host: str
-    token: str
-
-
-def _token(file: Path | None, port: int | None, host: str) -> str:
-    if port is None:
-        return ""
-    from replicator.rest.server import is_local
-
-    if file is None:
-        if not is_local(host):
-            fail(
-                f"--rest-host {host} is reached by others, who could pause links: say --rest-token-file, or"
-                " leave it at 127.0.0.1",
-                USAGE,
-            )
-        return ""
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        fail(f"--rest-token-file {file}: {error}", USAGE)
-    if not token:
-        fail(f"--rest-token-file {file} is empty", USAGE)
-    return token
 
 
 def _into(found: LinkFile, clusters: str | None) -> list[LinkSettings]:
@@ -187,7 +174,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: _Rest) -> int:
+async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: RestAccess) -> int:
     from prometheus_client import CollectorRegistry, start_http_server
 
     from isthmus.logs import log_to_stderr
@@ -222,7 +209,7 @@ async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: _R
 
 
 async def _serve(
-    stack: AsyncExitStack, links: Sequence[LinkSettings], statuses: Mapping[str, LinkStatus], rest: _Rest
+    stack: AsyncExitStack, links: Sequence[LinkSettings], statuses: Mapping[str, LinkStatus], rest: RestAccess
 ) -> str:
     """Where REST answers; nowhere unless it is wanted."""
     if rest.port is None:
@@ -231,11 +218,16 @@ async def _serve(
     from replicator.rest.server import listen, serving
 
     try:
-        listening, url = listen(rest.host, rest.port)
+        listening, url = listen(rest.host, rest.port, rest.scheme)
     except OSError as error:
         fail(f"REST cannot listen on {rest.host} port {rest.port}: {error.strerror or error}")
-    app = make_app({link.name: link for link in links}, lambda name: statuses[name].to_json(), rest.token)
-    await stack.enter_async_context(serving(app, listening))
+    app = make_app(
+        {link.name: link for link in links},
+        lambda name: statuses[name].to_json(),
+        rest.token,
+        any_host=rest.any_host,
+    )
+    await stack.enter_async_context(serving(app, listening, rest.context))
     return url
 
 

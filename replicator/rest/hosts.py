@@ -6,9 +6,8 @@ it were served from here, and would pause links from a browser on this machine. 
 
 from __future__ import annotations
 
+import ipaddress
 from urllib.parse import urlsplit
-
-from replicator.rest.server import is_local
 
 
 def refusal(host: str) -> str | None:
@@ -21,3 +20,13 @@ def refusal(host: str) -> str | None:
         return None
     who = f"Host {host} is not this machine" if host else "a request without Host"
     return f"{who}: ask 127.0.0.1 or localhost, or start with --rest-token-file"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -12,7 +12,8 @@ import pytest
 
 from replicator.link_report import link_report
 from replicator.rest.app import make_app
-from replicator.rest.server import is_local, listen, serving
+from replicator.rest.hosts import is_local
+from replicator.rest.server import listen, serving
 from replicator.workers import asking
 from replicator.workers.control import Scope
 from tests.cluster.links import (

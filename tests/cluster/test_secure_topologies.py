@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
+import ssl as tls
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -305,7 +309,9 @@ def test_a_link_goes_on_trying_and_goes_on_once_it_is_let_in(
     settings = {"connections.max.reauth.ms": "2000"}
     with secure_side("isthmus", tmp_path / "side", fresh_chroot(zookeeper_server), settings) as side:
         _produce(side, "ordersbook", 3)
-        file = written(tmp_path, side.address("SASL_SSL"), bob(side), broker.bootstrap)
+        (tmp_path / "token").write_text("of REST")
+        rest = {"port": 0, "keystore": str(side.authority.store("rest")), "token_file": "token"}
+        file = written(tmp_path, side.address("SASL_SSL"), bob(side), broker.bootstrap, rest=rest)
         _set_password(side, "another")
         where = f"east cannot be reached (SASL_SSL at {side.address('SASL_SSL')}): "
         log = tmp_path / "link.log"
@@ -313,6 +319,8 @@ def test_a_link_goes_on_trying_and_goes_on_once_it_is_let_in(
             wait_until(lambda: "not ready, and goes on" in log.read_text(), "the link says so", bound_s=60)
             assert where in log.read_text()
             assert "look at sasl.username, sasl.password" in log.read_text()
+            [shown] = _by_rest(side, log)
+            assert (shown["state"], where in str(shown["problems"])) == ("connecting", True)
             _set_password(side, PASSWORDS["bob"])
             wait_until(lambda: _copied(file, "ordersbook") == 3, "the link is let in", bound_s=60)
             _set_password(side, "another")
@@ -322,6 +330,17 @@ def test_a_link_goes_on_trying_and_goes_on_once_it_is_let_in(
             _produce(side, "ordersbook", 2)
             wait_until(lambda: _copied(file, "ordersbook") == 5, "the link is let in again", bound_s=60)
             wait_until(lambda: where not in _problems(file), "the status is clear again", bound_s=60)
+
+
+def _by_rest(side: SecureSide, log: Path) -> list[dict[str, Any]]:
+    """What REST of the link says, over TLS; where it is stands in the line that says how the link is."""
+    found = re.search(r"REST (https://\S+)/", log.read_text())
+    assert found is not None, log.read_text()
+    request = urllib.request.Request(f"{found[1]}/v1/links", headers={"Authorization": "Bearer of REST"})
+    context = tls.create_default_context(cafile=str(side.authority.certificate_file))
+    with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+        links: list[dict[str, Any]] = json.loads(answer.read())
+        return links
 
 
 def _set_password(side: SecureSide, password: str) -> None:
