@@ -26,7 +26,10 @@ from replicator.workers import asking
 from replicator.workers.control import Scope
 
 _BY = "REST"
-_BEARER = HTTPBearer(auto_error=False, description="the token of --rest-token-file, if there is one")
+_BEARER = HTTPBearer(
+    auto_error=False,
+    description="the token of --rest-token-file, if there is one; HTTPS with --rest-keystore",
+)
 
 Status = Callable[[str], Mapping[str, Any]]
 DryRun = Annotated[bool, Query(description="say what would happen, and change nothing")]

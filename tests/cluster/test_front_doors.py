@@ -288,7 +288,7 @@ async def test_a_link_that_never_reaches_its_target_says_so_and_ends_with_1(pair
             process.send_signal(signal.SIGTERM)
             code, out, err = await ended(process)
     assert (code, "ready" in out) == (1, False), out
-    assert f"B ({nobody}) cannot be reached" in err
+    assert f"B cannot be reached ({nobody})" in err
     assert "has copied nothing: B cannot be reached" in err
 
 
