@@ -239,7 +239,7 @@ async def test_a_peer_that_is_no_broker():
         await peer.reader.read()
 
     async with FakeBroker(script) as server:
-        with pytest.raises(ConnectError, match="sent a frame of"):
+        with pytest.raises(ConnectError, match="it speaks HTTP"):
             async with ClusterClient(server.address, retry=NO_RETRIES):
                 pass
 

@@ -182,6 +182,21 @@ async def test_impossible_frame_sizes(size):
             tracemalloc.stop()
 
 
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [(b"\x15\x03\x03\x00\x02\x02\x28", "TLS"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP")],
+)
+async def test_a_peer_that_speaks_something_else(said, name):
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(said)
+        await peer.reader.read()
+
+    async with talking(script) as (_, connection):
+        with pytest.raises(ConnectionLostError, match=f"it speaks {name}"):
+            await connection.send(question("a"))
+
+
 async def test_no_answer_in_time_fails_the_request_and_the_connection():
     async def script(peer: Peer) -> None:
         while True:
