@@ -54,7 +54,7 @@ async def test_any_address_that_answers_will_do(cluster):
         assert client.cluster_id == "fake"
         assert sorted(client.brokers) == [1, 2, 3]
         assert client.controller_id == 1
-    with pytest.raises(ConnectError, match=f"no broker can be reached: {dead}"):
+    with pytest.raises(ConnectError, match=f"{dead} cannot be reached"):
         async with ClusterClient(dead, retry=NO_RETRIES):
             pass
 
@@ -68,7 +68,7 @@ async def test_an_address_that_takes_connections_and_drops_them_is_passed_over(c
     async with FakeBroker(hang_up) as proxy:
         async with ClusterClient(f"{proxy.address},{cluster.brokers[2].address}", retry=NO_RETRIES) as client:
             assert client.cluster_id == "fake"
-        with pytest.raises(ConnectError, match=f"no broker can be reached: {proxy.address}"):
+        with pytest.raises(ConnectError, match=f"{proxy.address} cannot be reached"):
             async with ClusterClient(proxy.address, retry=NO_RETRIES):
                 pass
 
