@@ -77,6 +77,8 @@ class KafkaSink:
         self._client = client
         self._settings = settings or ProduceSettings()
         self._lanes: dict[TopicPartition, ProduceLane] = {}
+        self._closed: set[TopicPartition] = set()
+        """Partitions that take nothing until they are opened again."""
         self._apart: set[TopicPartition] = set()
         """Where a batch of several was refused: they go as they are."""
         self._senders: dict[int, BrokerSender] = {}
@@ -109,6 +111,7 @@ class KafkaSink:
         """(Re)opens a partition; with `producer` its sequence numbers go on where they were, with `topic_id`
         it is bound to this topic and not to another one that takes the name (else to the first one seen)."""
         await self.close(tp)
+        self._closed.discard(tp)
         self._open(tp, producer, topic_id)
 
     def _open(
@@ -119,7 +122,9 @@ class KafkaSink:
         return lane
 
     async def close(self, tp: TopicPartition) -> None:
-        """Gives up what is on its way."""
+        """Gives up what is on its way; what is offered from now on, until `open`, is refused: it may stand
+        behind what was given up, and would be taken for the next."""
+        self._closed.add(tp)
         lane = self._lanes.pop(tp, None)
         if lane is not None:
             dirty = not lane.quiet
@@ -129,9 +134,11 @@ class KafkaSink:
                 await self._transactions.closed(lane, dirty=dirty)
 
     async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
-        """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it is not."""
+        """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it never was."""
         if self._broken is not None:
             raise self._broken
+        if tp in self._closed:
+            raise ClosedError(f"{tp.topic}-{tp.partition} was closed")
         # Nothing may be awaited before the batches stand in their lane: calls are made in order.
         lane = self._lanes.get(tp) or self._open(tp)
         outs, refusal = plan(chunk, merge=self._settings.merge and tp not in self._apart)

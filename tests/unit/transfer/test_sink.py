@@ -17,7 +17,7 @@ from protocol.messages.produce_response import (
 from protocol.records import Record, build_batch, read_header
 from protocol.records.header import HEADER_SIZE
 from protocol.types import TopicPartition
-from transfer.endpoint import Chunk, PositionLostError
+from transfer.endpoint import Chunk, ClosedError, PositionLostError
 from transfer.kafka.sink import KafkaSink, ProduceSettings
 
 TP = TopicPartition("orders", 0)
@@ -128,3 +128,29 @@ async def test_joined_batches_are_one_batch_at_the_target_and_all_of_them_in_the
     assert {sequence for sequence, _ in cluster.log} == {0}
     assert (copied.records, copied.bytes, len(copied.crcs)) == (5, len(whole), 5)
     await sink.aclose()
+
+
+async def test_what_comes_behind_a_close_is_not_written_before_the_partition_is_opened_again():
+    """It stands behind what was given up: written, it would hide the hole."""
+    cluster = Cluster()
+    sink = KafkaSink(cluster)
+    try:
+        await sink.open(TP)
+        given_up = asyncio.ensure_future(sink.write(TP, chunk(0)))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(sink.close(TP))
+        await asyncio.sleep(0)
+        with pytest.raises(ClosedError):
+            await sink.write(TP, chunk(1))
+        await closing
+        with pytest.raises(ClosedError):
+            await given_up
+        with pytest.raises(ClosedError):
+            await sink.write(TP, chunk(1))
+        assert not any(payload == bytes(chunk(1).batches[HEADER_SIZE:]) for _, payload in cluster.log)
+        cluster.producer_known.set()
+        await sink.open(TP)
+        async with asyncio.timeout(10):
+            assert (await sink.write(TP, chunk(0))).runs[0].source == 0
+    finally:
+        await sink.aclose()
