@@ -152,6 +152,7 @@ class Transactions:
             failure.copied = None
             if not ticket.done.done():
                 ticket.done.set_exception(failure)
+            lane.abandon(failure)  # what stands behind it must not go on in the next transaction
         else:
             now.landed(lane, Write(ticket, copied, error))
             self._aside.written(lane)

@@ -8,7 +8,7 @@ from protocol.client import ClientError, ProducerId
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
-from transfer.endpoint import AbortedError, Chunk, OutcomeUnknownError, RefusedError
+from transfer.endpoint import AbortedError, Chunk, OutcomeUnknownError, RefusedError, TransferError
 from transfer.kafka import transactional
 from transfer.kafka.lane import Pending as Batch
 from transfer.kafka.lane import ProduceLane, Ticket
@@ -159,6 +159,28 @@ async def test_sequences_go_on_after_a_commit_and_begin_anew_after_an_abort(targ
     await within(target.write(A))
     assert [sequence for tp, sequence, *_ in target.log if tp == A] == [0, 3, 0]
     assert target.coordinator.calls.count(("init", "link", ProducerId(7, 0))) == 1  # the next epoch (KIP-360)
+
+
+async def test_what_stands_behind_a_write_that_was_given_up_is_not_in_the_next_transaction(target):
+    """Its answer may come after the transaction was spoiled and before that ends: nothing is on its way then,
+    and yet what is queued must not go on. It would be committed with its progress, and the hole be hidden."""
+    target.silent.add(A)
+    first, second = target.write(A), target.write(A)
+    async with asyncio.timeout(20):
+        while target.lanes[A].quiet:
+            await asyncio.sleep(0.001)
+    lane = target.lanes[A]
+    target.transactions.spoil(lane, "somebody else's batch was refused")
+    lane.acknowledged(lane._in_flight[0], 10)
+    target.silent.clear()
+    assert await outcome(first) is AbortedError
+    with pytest.raises(TransferError):
+        await within(second)
+    await within(target.transactions.settled())
+    assert target.coordinator.ends() == ["abort"]
+    assert target.journal.written == []
+    target.open(A)
+    assert (await within(target.write(A))).records == 3
 
 
 async def test_a_partition_without_answers_costs_the_others_one_transaction(target):
