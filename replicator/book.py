@@ -145,6 +145,8 @@ class Book:
         if not self.once:
             self.bytes_not_stored += copied.bytes
             self.mark(tp)
+        elif not copied.runs:  # aborted records and markers: no transaction says that they were passed
+            self.mark(tp)
 
     def seen(self, chunk: Chunk) -> None:
         """Notes how far the source is."""

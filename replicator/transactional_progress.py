@@ -48,6 +48,10 @@ class Ahead:
         book_into(self.entry.ledger, copied)
         self.entry.epoch = copied.epoch
 
+    def passed(self, now: Entry) -> None:
+        """What the committed entry has left behind without a write counts here too."""
+        self.entry.ledger.runs.cover_to(now.ledger.next_source_offset)
+
     def rows(self, epoch: int) -> list[tuple[bytes, bytes | None]]:
         """What is to be stored of it."""
         write = rows_of if self.whole else tail_rows_of
@@ -120,7 +124,7 @@ class TransactionalProgress:
         for tp in self._wanted:
             account = self._book.accounts.get(tp)
             if account is not None and account.entry is not None:
-                self._ahead_of(tp, account.entry)
+                self._ahead_of(tp, account.entry).passed(account.entry)
         rows = [row for tp in self._touched for row in self._ahead[tp].rows(self._store.epoch)]
         return self._store.batches(rows)
 

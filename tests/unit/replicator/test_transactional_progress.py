@@ -83,6 +83,22 @@ def test_progress_says_what_will_be_and_the_book_what_is(book, progress):
     assert book.accounts[TP].entry.ledger.next_source_offset == 0
 
 
+def test_what_was_passed_without_data_is_stored_behind_an_earlier_transaction(book, progress):
+    """Aborted records and markers at a log's end: a planned failover waits for them, and nobody writes."""
+    one = copied(0, 0)
+    book.take_dirty()
+    rounds = [progress.batches({TARGET: [one]})]
+    progress.ended(committed=True)
+    book.copied(TP, one)
+    assert not book.take_dirty()  # the transaction has stored it
+    book.copied(TP, Copied((), 12, 0, 0, ()))
+    assert list(book.take_dirty()) == [TP]
+    progress._wanted.add(TP)
+    rounds.append(progress.batches({}))
+    assert stored(*rounds).ledger.next_source_offset == 12
+    assert list(stored(*rounds).ledger.runs) == [Run(0, 0, 10)]
+
+
 def test_after_an_abort_the_book_counts(book, progress):
     progress.batches({TARGET: [copied(0, 0)]})
     progress.ended(committed=False)
