@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch, decode_batches
 from protocol.types import TopicPartition
 from tests.support.broker import BrokerProcess, Cluster
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 Make = Callable[[int], Cluster]
@@ -52,8 +54,8 @@ async def test_topics_are_spread_and_zookeeper_holds_kafkas_layout(cluster: Make
     async with ClusterClient(two.bootstrap) as client:
         await client.create_topics([NewTopic("t", 4, 1, {"retention.ms": "1000000"})])
         for number in (1, 2):
-            told = await leaders(two.brokers[number], "t")
-            assert sorted(told.values()) == [1, 1, 2, 2]
+            look = partial(leaders, two.brokers[number], "t")  # each is told in its own time
+            await eventually(look, lambda told: sorted(told.values()) == [1, 1, 2, 2])
         for index in range(4):
             await client.produce(TopicPartition("t", index), batch(b"v%d" % index))
             assert await values(client, TopicPartition("t", index)) == [b"v%d" % index]
