@@ -1,8 +1,8 @@
 """Copying what comes in: how late 1,000 records a second are at the target, and when a new topic is seen.
 
 Latency runs from the producer's call to the consumer's at the target, both of librdkafka in this process
-and without pauses of their own (`linger.ms` 0), so producing and consuming (half a millisecond each) are in all
-contenders' figures. Nothing is set otherwise than for catching up.
+and without pauses of their own (`linger.ms` 0), so producing and consuming (half a millisecond each) are in
+all contenders' figures. Nothing is set otherwise than for catching up.
 """
 
 from __future__ import annotations
