@@ -165,3 +165,10 @@ def read(
         return found
     finally:
         consumer.close()
+
+
+async def mirrored_once(east: ClusterClient, west: ClusterClient, link: LinkSettings, topic: str) -> None:
+    """Runs the link until both logs are the same, and ends it well."""
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0

@@ -10,7 +10,15 @@ from protocol.errors import KafkaError
 from protocol.records import Codec
 from protocol.types import TopicPartition
 from tests.cluster.links import SOURCES, create, eventually, fresh, produce, some, two_clusters
-from tests.cluster.mirrors import log_bytes, mirror_link, mirroring, same_logs, transactional, write
+from tests.cluster.mirrors import (
+    log_bytes,
+    mirror_link,
+    mirrored_once,
+    mirroring,
+    same_logs,
+    transactional,
+    write,
+)
 
 
 @pytest.fixture(scope="module", params=SOURCES)
@@ -109,9 +117,7 @@ async def test_what_retention_took_from_a_stopped_link_is_a_gap_after_every_rest
     await create(east, topic)
     await produce(east, topic, some(10))
     link = mirror_link(pair.east, pair.west, topic)
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     await produce(east, topic, some(10))
     await produce(east, topic, some(10))
     await east.delete_records({tp: 20})

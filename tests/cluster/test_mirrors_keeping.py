@@ -20,7 +20,7 @@ from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.standing import record_group
 from replicator.progress import ProgressStore
 from tests.cluster.links import create, eventually, fresh, produce, some
-from tests.cluster.mirrors import mirror_link, mirroring, same_logs
+from tests.cluster.mirrors import mirror_link, mirrored_once, mirroring, same_logs
 
 pytestmark = pytest.mark.cluster
 
@@ -102,9 +102,7 @@ async def test_a_gap_that_is_acknowledged_lets_the_link_end_well(pair, clients, 
     await create(east, topic)
     await produce(east, topic, some(10))
     link = mirror_link(pair.east, pair.west, topic)
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     await produce(east, topic, some(10))
     await produce(east, topic, some(10))
     await east.delete_records({TopicPartition(topic, 0): 20})
@@ -139,9 +137,7 @@ async def test_every_gap_stays_until_somebody_acknowledges_it(pair, clients, ist
     await create(east, topic)
     link = mirror_link(pair.east, pair.west, topic)
     await produce(east, topic, some(10))
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     part = MirrorPartition(TopicPartition(topic, 0), await _value(west, topic, MIRROR_SOURCE))
     record = OnRecord(west, link)
     for start in range(0, 240, 2):  # found one by one, as by a link that is behind again and again
@@ -187,9 +183,7 @@ async def test_gaps_that_an_earlier_version_kept_are_taken_over(pair, clients, i
     await create(east, topic)
     await produce(east, topic, some(10))
     link = mirror_link(pair.east, pair.west, topic)
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     about = {"source_end": 10, "seen_ms": 1, "level_ms": 1, "gaps": [[2, 4, "known"], [5, 6, "open"]]}
     await west.commit(record_group(link.name), {tp: Committed(10, -1, json.dumps(about))})
     store = ProgressStore(west, link.progress_topic)
@@ -232,9 +226,7 @@ async def test_a_rate_limit_holds(pair, clients):
         flow={"fetch_max_bytes": 300_000, "fetch_partition_max_bytes": 300_000},
     )
     begun = time.monotonic()
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     assert time.monotonic() - begun > 1.2  # 1.6 MB, of which a quarter of a second's worth is free
 
 
@@ -246,9 +238,7 @@ async def test_commands_about_links_know_mirrors_or_say_which_command_does(pair,
     link = mirror_link(pair.east, pair.west, topic)
     code, said, _ = await isthmus(links, link, "check", "--json")
     assert code == 0, said
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     code, said, _ = await isthmus(links, link, "check", "--json")
     ((findings),) = [one["findings"] for one in json.loads(said)]
     assert (code, [one for one in findings if one["check"] == "names"]) == (0, [])

@@ -25,6 +25,7 @@ from tests.cluster.mirrors import (
     idempotent,
     log_bytes,
     mirror_link,
+    mirrored_once,
     mirroring,
     read,
     same_logs,
@@ -116,9 +117,7 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     await asyncio.to_thread(write, opened, topic, ["never committed"])
     await produce(east, topic, some(10))
     link = mirror_link(pair.east, pair.west, topic)
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     await produce(east, topic, some(7))
     mirrors = await find_mirrors(west, link)
     (unheard,) = await risks(None, west, link, mirrors)
@@ -147,9 +146,7 @@ async def test_failover_beside_a_source_that_answers_but_has_lost_the_topic(pair
     await create(east, topic)
     await produce(east, topic, some(10))
     link = mirror_link(pair.east, pair.west, topic)
-    async with mirroring(link) as running:
-        await same_logs(east, west, topic)
-        assert await running.stop() == 0
+    await mirrored_once(east, west, link, topic)
     mirrors = await find_mirrors(west, link)
     await east.delete_topics([topic])
     (risk,) = await risks(east, west, link, mirrors)
