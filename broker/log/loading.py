@@ -18,7 +18,8 @@ from broker.log.errors import CorruptLog
 from broker.log.files import remove_files
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.producer_state import ProducerStates
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.segment import Segment
+from broker.log.segment_view import MAX_RELATIVE_OFFSET
 from broker.log.txn_index import truncate_aborted
 
 log = logging.getLogger("isthmus.broker.log")

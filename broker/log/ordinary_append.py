@@ -15,8 +15,9 @@ from broker.log.incoming import AppendRules
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.log_view import LogView
 from broker.log.producer_state import ProducerStates
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.segment import Segment
 from broker.log.segment_list import SegmentList
+from broker.log.segment_view import MAX_RELATIVE_OFFSET
 from protocol.records import HEADER_SIZE, BatchHeader
 from protocol.records.header import CODEC_MASK, CRC_START, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL
 

@@ -10,7 +10,6 @@ past the page cache (`cold_reads`) or brought there first, in a thread.
 from __future__ import annotations
 
 import os
-from struct import Struct
 from typing import Final, NamedTuple
 
 from broker.log import cold_reads, page_cache
@@ -19,15 +18,13 @@ from broker.log.disk_errors import FAILED
 from broker.log.errors import CorruptLog, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.files import OpenFile
 from broker.log.log_view import LogView
-from broker.log.segment import Segment, remember
+from broker.log.segment_view import SPAN, SegmentView, remember
 from protocol.records import HEADER_SIZE
 from protocol.records.header import LENGTH_OVERHEAD
 
 WORTH_LOCATING: Final = 32 * 1024
 """Below this many bytes one read is cheaper than the calls that avoid it."""
 _ROOMS: Final = Rooms()
-_SPAN: Final = Struct(">qi11xi")
-"""Base offset, batch length and last offset delta of a batch header."""
 
 
 class FileRegion:
@@ -136,7 +133,7 @@ def locate(
 
 
 def _whole(
-    segment: Segment,
+    segment: SegmentView,
     boundaries: dict[int, int],
     start: int,
     end: int,
@@ -153,12 +150,12 @@ def _whole(
     next_offset = -1
     while at + HEADER_SIZE <= limit:
         file = segment.file
-        span = file.read(at, _SPAN.size) if blocking else file.read_cached(at, _SPAN.size)
-        if len(span) < _SPAN.size:
+        span = file.read(at, SPAN.size) if blocking else file.read_cached(at, SPAN.size)
+        if len(span) < SPAN.size:
             if blocking:
                 raise CorruptLog(f"{segment.path('log')} ends at byte {at}")
             raise NotCached  # it crosses into a page that is not cached
-        base, length, delta = _SPAN.unpack(span)
+        base, length, delta = SPAN.unpack(span)
         size = length + LENGTH_OVERHEAD
         if size < HEADER_SIZE:
             raise CorruptLog(f"{segment.path('log')}: no batch starts at byte {at}")

@@ -23,7 +23,8 @@ from broker.log.config import LogConfig
 from broker.log.errors import CorruptLog
 from broker.log.files import OpenFile, remove_files, sync_file
 from broker.log.markers import read_marker
-from broker.log.segment import MAX_RELATIVE_OFFSET, Segment
+from broker.log.segment import Segment
+from broker.log.segment_view import MAX_RELATIVE_OFFSET
 from broker.log.txn_index import AbortedTxn, append_aborted, read_aborted
 from protocol.records import HEADER_SIZE, BatchHeader
 from protocol.records.compression import decompress

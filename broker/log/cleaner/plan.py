@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from broker.log.cleaner.job import SegmentFile
 from broker.log.config import NO_LIMIT_MS, LogConfig
 from broker.log.offset_index import ENTRY_SIZE as OFFSET_ENTRY
-from broker.log.segment import MAX_RELATIVE_OFFSET
+from broker.log.segment_view import MAX_RELATIVE_OFFSET
 from broker.log.time_index import ENTRY_SIZE as TIME_ENTRY
 
 MOST_MERGED: Final = 256
