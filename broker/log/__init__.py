@@ -10,10 +10,11 @@ from broker.log.errors import (
     OffsetOutOfRange,
     StorageFailed,
 )
+from broker.log.full_append import AppendResult
 from broker.log.incoming import Origin
 from broker.log.log_manager import LogManager
 from broker.log.log_view import LogSlice
-from broker.log.partition_log import AppendResult, Log
+from broker.log.partition_log import Log
 from broker.log.time_lookup import FoundOffset
 from broker.log.txn_index import AbortedTxn
 
