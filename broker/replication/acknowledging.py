@@ -8,6 +8,7 @@ the answers are is the partition's to say. (Kafka: `DelayedProduce`.)
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from protocol.errors import ErrorCode
 
@@ -61,3 +62,34 @@ class Acknowledgements:
     def _time_out(self) -> None:
         for number in range(len(self.codes) if self._missing else 0):
             self.settle(number, ErrorCode.REQUEST_TIMED_OUT)
+
+
+class Unacknowledged:
+    """The answers that wait for one partition's high watermark, by the last offset of their batches."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Acknowledgements, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, last_offset: int, answers: Acknowledgements, number: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][1].over:  # was waited for long enough
+            waiting.popleft()
+        waiting.append((last_offset, answers, number))
+        if len(waiting) > 1 and waiting[-2][0] > last_offset:  # a retry of what an earlier request appended
+            self._waiting = deque(sorted(waiting, key=lambda waits: waits[0]))
+
+    def settle_below(self, high_watermark: int, code: ErrorCode) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0][0] < high_watermark:
+            _, answers, number = waiting.popleft()
+            answers.settle(number, code)
+
+    def settle_all(self, code: ErrorCode) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, answers, number in waiting:
+            answers.settle(number, code)

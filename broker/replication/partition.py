@@ -9,50 +9,40 @@ connections. (Kafka: `kafka.cluster.Partition`.)
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from broker.log import Origin
-from broker.replication.acknowledging import Acknowledgements
+from broker.replication.acknowledging import Acknowledgements, Unacknowledged
+from broker.replication.awaited_deletions import AwaitedDeletions
 from broker.replication.in_sync import InSyncReplicas
+from broker.replication.watched import Watched
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 
 if TYPE_CHECKING:
+    import asyncio
+
     from broker.log import AppendResult, Log
     from broker.replication.lease import Lease
 
 NO_LEADER = -1
-# Called with the number of bytes that became readable; 0 says that leadership changed: look again.
-Watcher = Callable[[int], None]
 # The high watermark has moved over appends of which nobody has kept the sizes: enough for any reader to look.
 _UNKNOWN_SIZE = 1 << 40
-
-
-class RestingSession(Protocol):
-    """A follower's fetch session that does not look at a partition before it hears of it."""
-
-    def moved(self, partition: Partition, size: int | None) -> None:
-        """`size` as a `Watcher` gets it; None: there is news that can wait for the next fetch."""
-
-
 # Where a leader's proposal for another ISR goes; the controller's answer comes to `Partition.settle_isr`.
 Proposer = Callable[["Partition"], None]
 
 
-class Partition:
+class Partition(Watched):
     """A hosted replica. `leader` is -1 before the controller has spoken and after the replica was stopped."""
 
     __slots__ = (
-        "_alone", "_at_rest", "_deletions", "_end_watchers", "_unacknowledged", "_watchers", "flushing",
-        "in_sync",
-        "index", "leader", "leader_epoch", "lease", "local_id", "log", "proposer", "replicas",
-        "topic", "topic_id",
+        "_deletions", "_unacknowledged", "flushing", "in_sync", "index", "leader", "leader_epoch", "lease",
+        "local_id", "log", "proposer", "replicas", "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(self, topic: str, topic_id: bytes, index: int, local_id: int, log: Log) -> None:
+        super().__init__()
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
@@ -65,12 +55,8 @@ class Partition:
         self.proposer: Proposer | None = None
         self.lease: Lease | None = None
         """For how long the controller's word is good here; None: for ever."""
-        self._alone = False  # this broker is the whole ISR, and nobody is about to join
-        self._watchers: dict[Watcher, None] = {}
-        self._end_watchers: dict[Watcher, None] = {}
-        self._at_rest: dict[RestingSession, None] = {}
-        self._unacknowledged: deque[tuple[int, Acknowledgements, int]] = deque()
-        self._deletions: list[tuple[int, asyncio.Future[ErrorCode]]] = []
+        self._unacknowledged = Unacknowledged()
+        self._deletions = AwaitedDeletions()
         self.flushing: asyncio.Task[None] | None = None
         """See `flushing.on_disk`."""
 
@@ -165,14 +151,10 @@ class Partition:
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Raise unless the client knows the same leader epoch as this replica (-1: it has not said)."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise KafkaError(
-                    ErrorCode.FENCED_LEADER_EPOCH,
-                    f"{self}: epoch {current_leader_epoch}, now {self.leader_epoch}",
-                )
+            older = current_leader_epoch < self.leader_epoch
             raise KafkaError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH,
-                f"{self}: epoch {current_leader_epoch}, here {self.leader_epoch}",
+                ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"{self}: epoch {current_leader_epoch}, {'now' if older else 'here'} {self.leader_epoch}",
             )
 
     # -- data
@@ -294,8 +276,7 @@ class Partition:
             )
         follower.fetched(offset, start_offset, self.log.end_offset, now)
         follower.broker_epoch = broker_epoch
-        if self._deletions:
-            self._look_at_deletions()
+        self._look_at_deletions()
         if replica in in_sync.maximal:
             if offset > self.log.high_watermark:
                 self._advance()
@@ -378,21 +359,12 @@ class Partition:
         if self.log.high_watermark > last_offset:
             answers.settle(number, self._acknowledgement())
             return
-        waiting = self._unacknowledged
-        while waiting and waiting[0][1].over:  # was waited for long enough
-            waiting.popleft()
-        waiting.append((last_offset, answers, number))
-        if len(waiting) > 1 and waiting[-2][0] > last_offset:  # a retry of what an earlier request appended
-            self._unacknowledged = deque(sorted(waiting, key=lambda waits: waits[0]))
+        self._unacknowledged.add(last_offset, answers, number)
 
     def _acknowledge(self) -> None:
         """Answer those whose records the high watermark has passed."""
-        waiting, reached = self._unacknowledged, self.log.high_watermark
-        if waiting and waiting[0][0] < reached:
-            code = self._acknowledgement()
-            while waiting and waiting[0][0] < reached:
-                _, answers, number = waiting.popleft()
-                answers.settle(number, code)
+        if self._unacknowledged:
+            self._unacknowledged.settle_below(self.log.high_watermark, self._acknowledgement())
 
     def _acknowledgement(self) -> ErrorCode:
         if len(self.in_sync.maximal) < self.log.config.min_insync_replicas:
@@ -400,13 +372,8 @@ class Partition:
         return ErrorCode.NONE
 
     def _give_up(self, code: ErrorCode) -> None:
-        waiting, self._unacknowledged = self._unacknowledged, deque()
-        deletions, self._deletions = self._deletions, []
-        for _, answers, number in waiting:
-            answers.settle(number, code)
-        for _, answer in deletions:
-            if not answer.done():
-                answer.set_result(code)
+        self._unacknowledged.settle_all(code)
+        self._deletions.settle_all(code)
 
     # -- deletion
 
@@ -424,65 +391,10 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.low_watermark >= offset:
             return ErrorCode.NONE
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self._deletions.append((offset, answer))
-        timer = asyncio.get_running_loop().call_later(max(0.0, timeout_s), _time_out, answer)
+        answer = self._deletions.add(offset)
         self.wake(0)  # followers that wait hear of the new start at once
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            self._deletions = [each for each in self._deletions if each[1] is not answer]
+        return await self._deletions.wait(answer, timeout_s)
 
     def _look_at_deletions(self) -> None:
-        low = self.low_watermark if self._deletions else 0
-        for offset, answer in self._deletions:
-            if offset <= low and not answer.done():
-                answer.set_result(ErrorCode.NONE)
-
-    # -- waiting
-
-    def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` when more becomes readable, or leadership changes."""
-        self._watchers[watcher] = None
-
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
-
-    def watch_end(self, watcher: Watcher) -> None:
-        """Call `watcher` when more is appended, readable or not, or leadership changes: for followers."""
-        self._end_watchers[watcher] = None
-
-    def unwatch_end(self, watcher: Watcher) -> None:
-        self._end_watchers.pop(watcher, None)
-
-    def rest(self, session: RestingSession) -> None:
-        """Tell this session once, when something is appended or changes here (also what `watch_end` is not
-        told: the high watermark, the ISR).
-        """
-        self._at_rest[session] = None
-
-    def end_rest(self, session: RestingSession) -> None:
-        self._at_rest.pop(session, None)
-
-    def wake(self, size: int) -> None:
-        for watcher in list(self._watchers):
-            watcher(size)
-        if (self._end_watchers or self._at_rest) and (self._alone or size == 0):
-            self._wake_followers(size)
-
-    def _wake_followers(self, size: int) -> None:
-        for watcher in list(self._end_watchers):
-            watcher(size)
-        if self._at_rest:
-            self._end_rests(size)
-
-    def _end_rests(self, size: int | None) -> None:
-        at_rest, self._at_rest = self._at_rest, {}
-        for session in at_rest:
-            session.moved(self, size)
-
-
-def _time_out(answer: asyncio.Future[ErrorCode]) -> None:
-    if not answer.done():
-        answer.set_result(ErrorCode.REQUEST_TIMED_OUT)
+        if self._deletions:
+            self._deletions.settle_up_to(self.low_watermark)

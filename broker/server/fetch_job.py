@@ -17,8 +17,8 @@ from broker.config.cluster_settings import RACK_AWARE_SELECTOR
 from broker.log import CorruptLog, Log, LogError, LogSlice, NotCached, OffsetOutOfRange, StorageFailed
 from broker.log.region import Located, locate
 from broker.replication import Partition
-from broker.replication.partition import Watcher
 from broker.replication.read_replica import nearest
+from broker.replication.watched import Watcher
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.fetch_sessions import (

@@ -18,8 +18,8 @@ from functools import partial
 
 from broker.log import Log
 from broker.replication import Partition
-from broker.replication.partition import Watcher
 from broker.replication.throttle import Throttle
+from broker.replication.watched import Watcher
 from broker.server.context import RequestContext
 from broker.server.fetch_job import ClientFetch, Found, Need, replica_of
 from broker.server.fetch_sessions import FetchSession, Wanted
