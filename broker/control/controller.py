@@ -10,7 +10,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from broker.control.channels import Channels
 from broker.control.controller_core import ControllerCore, StateWrite
@@ -18,20 +18,17 @@ from broker.control.controller_jobs import Jobs, Work, finish_moves, hand_over, 
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
 from broker.control.isr_proposals import IsrProposals, Proposals, Verdicts
 from broker.control.nodes import TopicNode
-from broker.control.orders import Order, Sender, codes_by_partition
+from broker.control.order_delivery import OrderDelivery
+from broker.control.orders import Sender
 from broker.control.state_writer import StateWriter
 from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_types import SessionEvent, SessionExpired
 from protocol.client import ClientSecurity
 from protocol.client.security import PLAINTEXT
-from protocol.errors import ErrorCode
-from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest
-from protocol.messages.stop_replica_request import StopReplicaRequest
 from protocol.types import TopicPartition
 
 _log = logging.getLogger("isthmus.broker")
 _PAUSE_AFTER_FAILURE_S = 1.0
-_STOP_WAIT_S = 3.0
 _TOLD_WAIT_S = 3.0
 _WRITE_AGAIN_S = 1.0
 _LOOK_AGAIN_S = 300.0
@@ -44,14 +41,6 @@ class Rebalancing(NamedTuple):
 
     interval_s: float
     percentage: int
-
-
-class _Answer(NamedTuple):
-    """What a broker, of this epoch, answered to LeaderAndIsr."""
-
-    broker_id: int
-    epoch: int
-    codes: Mapping[TopicPartition, int]
 
 
 class Controller:
@@ -82,7 +71,6 @@ class Controller:
         self._listener = listener
         self._unclean = unclean
         self._guarded = guarded
-        self._channels = channels or Channels(listener, socket_timeout_s, security)
         self._rebalancing = rebalancing
         self._reign: Reign | None = None
         self._flags: set[str] = set()
@@ -96,12 +84,15 @@ class Controller:
         self._topic_watches: dict[str, Callable[[], None]] = {}
         self._jobs = Jobs()
         self._isr = IsrProposals()
-        self._answers: list[_Answer] = []
-        self._stops: list[asyncio.Future[Any]] = []
         self._wake = asyncio.Event()
+        self._delivery = OrderDelivery(
+            channels or Channels(listener, socket_timeout_s, security),
+            store,
+            answered=self._wake.set,
+            deletion_failed=self._look_for_deletions,
+        )
         self._loop: asyncio.Task[None] | None = None
         self._rebalance: asyncio.Task[None] | None = None
-        self._deletions: set[asyncio.Task[None]] = set()
 
     @property
     def active(self) -> bool:
@@ -164,6 +155,10 @@ class Controller:
     def _flag(self, name: str) -> None:
         self._flags.add(name)
         self._wake.set()
+
+    def _look_for_deletions(self) -> None:
+        self._flag("election")
+        self._flag("deletions")
 
     def _watch_topic(self, name: str) -> Callable[[], None]:
         """The one watch of a topic's node: setting it again does not pile up."""
@@ -233,12 +228,13 @@ class Controller:
             await self._read_touched_states(core, reign)
         if "log_dirs" in flags:
             await self._read_log_dir_events(core, reign)
-        answers, self._answers = self._answers, []
-        for answer in answers:
+        for answer in self._delivery.take_answers():
             await self._write(core, reign, core.answered(*answer))
         await self._isr.decide(core, self._writer(core, reign))
         await self._do_jobs(core, reign)
-        self._send(core, reign, begun)
+        self._delivery.send(core)
+        if begun:
+            self._delivery.finish_deletions(core, reign, begun)
 
     def _count_unclean(self, partition: TopicPartition, leader: int) -> None:
         self.unclean_elections += 1
@@ -268,7 +264,8 @@ class Controller:
         await self._not_readable(core, read.unreadable)
         writes = core.start(brokers, topics.found, read.states, read.zxids, deletions)
         self.core, self._reign = core, reign
-        await self._channels.connect(core.brokers)
+        self._delivery.begin(core)
+        await self._delivery.connect(core.brokers)
         await self._write(core, reign, writes)
         self._flag("deletions")
         self._flag("log_dirs")
@@ -278,14 +275,10 @@ class Controller:
         if self.core is not None:
             _log.info("broker %d is not the controller any more", self._broker_id)
         self.core = self._reign = None
-        for task in self._deletions:
-            task.cancel()
-        await asyncio.gather(*self._deletions, return_exceptions=True)
+        await self._delivery.end()
         self._topics_touched.clear()
         self._states_touched.clear()
         self._topic_watches.clear()
-        self._answers.clear()
-        await self._channels.close()
         self._refuse_callers()
 
     # -- reigning
@@ -304,7 +297,7 @@ class Controller:
     async def _read_brokers(self, core: ControllerCore, reign: Reign) -> None:
         writes = core.brokers_are(await self._store.brokers(self._on_brokers))
         _log.info("controller: living brokers are %s", sorted(core.brokers))
-        await self._channels.connect(core.brokers)
+        await self._delivery.connect(core.brokers)
         await self._write(core, reign, writes)
 
     async def _read_topics(self, core: ControllerCore, reign: Reign, *, names: bool) -> None:
@@ -367,16 +360,6 @@ class Controller:
             core.log_dirs_failed(brokers)
         await self._store.drop(reign, events)
 
-    def _answered(self, reign: Reign, order: Order, future: "asyncio.Future[Any]") -> None:
-        """Whether a broker can serve its replicas is in what it answers to LeaderAndIsr."""
-        if future.cancelled() or self.core is None or self._reign != reign:
-            return
-        codes = codes_by_partition(order.request, future.result())
-        self.core.heard(order.broker_id, codes)
-        if any(codes.values()) or (codes and self.core.offline.on(order.broker_id)):
-            self._answers.append(_Answer(order.broker_id, order.request.broker_epoch, codes))
-            self._wake.set()
-
     def _writer(self, core: ControllerCore, reign: Reign) -> StateWriter:
         return StateWriter(core, self._store, reign, functools.partial(self._not_readable, core))
 
@@ -392,7 +375,7 @@ class Controller:
             reign,
             functools.partial(self._write, core, reign),
             self._topics_touched.add,
-            functools.partial(self._send, core, reign),
+            functools.partial(self._delivery.send, core),
         )
         await self._jobs.do_all(work)
         await finish_moves(work)
@@ -404,59 +387,6 @@ class Controller:
         self._isr.refuse(reason)
         self._jobs.refuse(reason)
 
-    def _send(
-        self, core: ControllerCore, reign: Reign, deleted: Sequence[str] = ()
-    ) -> "list[tuple[int, asyncio.Future[Any]]]":
-        answers = []
-        self._stops = [answer for answer in self._stops if not answer.done()]
-        for order in core.take_orders():
-            answer = self._channels.send(order)
-            answers.append((order.broker_id, answer))
-            if isinstance(order.request, StopReplicaRequest):
-                self._stops.append(answer)
-            if isinstance(order.request, LeaderAndIsrRequest):
-                answer.add_done_callback(functools.partial(self._answered, reign, order))
-            answer.add_done_callback(functools.partial(_look_at, order))
-        if deleted:
-            stops, self._stops = self._stops, []
-            task = asyncio.create_task(self._finish_deletion(reign, deleted, stops), name="topic deletion")
-            self._deletions.add(task)
-            task.add_done_callback(self._deletions.discard)
-        return answers
-
-    async def _finish_deletion(
-        self, reign: Reign, names: Sequence[str], stops: Sequence["asyncio.Future[Any]"]
-    ) -> None:
-        """Once living replicas have let go, or had the time to, the topics' nodes go; their watch tells.
-
-        A replica that was away keeps files of a topic id that no longer exists; its broker sets them aside.
-        """
-        if stops:
-            await asyncio.wait(stops, timeout=_STOP_WAIT_S)
-        try:
-            for name in names:
-                await self._store.remove_topic(reign, name)
-                _log.info("controller: topic %s is deleted", name)
-        except (SessionExpired, ControllerMoved):
-            if self.core is not None and self._reign == reign:  # the connection was lost, not the reign
-                self.core.deleting.difference_update(names)  # what is still asked for begins again
-            self._flag("election")
-            self._flag("deletions")
-
 
 def _partitions(topics: Mapping[str, TopicNode]) -> list[TopicPartition]:
     return [TopicPartition(name, index) for name, node in topics.items() for index in node.assignment]
-
-
-def _look_at(order: Order, answer: "asyncio.Future[Any]") -> None:
-    """Log what a broker refused; it is not tried again, since the next change tells it anew."""
-    if answer.cancelled():
-        return
-    response = answer.result()
-    codes = {response.error_code}
-    codes |= {item.error_code for item in getattr(response, "partition_errors", ())}
-    codes |= {item.error_code for topic in getattr(response, "topics", ()) for item in topic.partition_errors}
-    refused = sorted(ErrorCode(code).name for code in codes - {0})
-    if refused:
-        kind = type(order.request).__name__
-        _log.warning("controller: broker %d answered %s to %s", order.broker_id, ", ".join(refused), kind)

@@ -1,4 +1,4 @@
-"""The controller without I/O: what it knows of brokers, topics and partitions, and what follows from events.
+"""The controller without I/O: what follows from events in the cluster that it knows (`known_cluster`).
 
 An event method changes the state and returns the partition states that must be written to ZooKeeper; what
 was written comes back through `written`; `take_orders` then gives the messages for brokers. Nothing is sent
@@ -6,12 +6,14 @@ about a state that is not in ZooKeeper. Must not know ZooKeeper, sockets or time
 (Kafka: `KafkaController`, `PartitionStateMachine`, `ReplicaStateMachine`, `TopicDeletionManager`.)
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from broker.control.elections import Election, LogEnds, elected, to_move_home
+from broker.control.known_cluster import KnownCluster
 from broker.control.last_replica import KilledTogether
 from broker.control.leader_choice import (
     SameCase,
@@ -23,9 +25,9 @@ from broker.control.leader_choice import (
     next_state,
 )
 from broker.control.nodes import PartitionState, TopicNode
-from broker.control.offline_replicas import OfflineReplicas
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
 from broker.control.pending_orders import Known, PendingOrders
+from broker.control.proposed_isr import IsrProposal, refusal
 from broker.control.reassignment import can_finish, is_moving
 from broker.control.uncollected import uncollected
 from protocol.errors import ErrorCode, KafkaError
@@ -40,27 +42,7 @@ class StateWrite(NamedTuple):
     version: int | None
 
 
-class IsrProposal(NamedTuple):
-    """What a leader wants to be stored. `isr` are (broker id, its epoch as the leader knows it, or -1)."""
-
-    leader_epoch: int
-    partition_epoch: int
-    isr: tuple[tuple[int, int], ...]
-
-
-class _Remembered(dict[str, bool]):
-    """What is looked up for each topic, once for all its partitions."""
-
-    def __init__(self, look: Callable[[str], bool]) -> None:
-        super().__init__()
-        self._look = look
-
-    def __missing__(self, topic: str) -> bool:
-        found = self[topic] = self._look(topic)
-        return found
-
-
-class ControllerCore:
+class ControllerCore(KnownCluster):
     """State of one controller's reign. `unclean(topic)` says whether unclean election is allowed there,
     `guarded()` whether a last replica that came back in doubt waits for a person's word. `on_unclean` hears
     of each leader that was elected though it may lack acknowledged records.
@@ -73,17 +55,8 @@ class ControllerCore:
         guarded: Callable[[], bool] = lambda: True,
         on_unclean: Callable[[TopicPartition, int], None] = lambda partition, leader: None,
     ) -> None:
+        super().__init__()
         self.sender = sender
-        self.brokers: dict[int, LiveBroker] = {}
-        self.topics: dict[str, TopicNode] = {}
-        self.states: dict[TopicPartition, StoredState] = {}
-        self.deleting: set[str] = set()
-        self.leaving: set[int] = set()
-        self.offline = OfflineReplicas()
-        self.unread_topics: set[str] = set()
-        """Topics whose node cannot be read. What was known of them before stays known."""
-        self.unread: set[TopicPartition] = set()
-        """Partitions whose state cannot be read: they are left alone, and so are their files."""
         self._unclean = unclean
         self._guarded = guarded
         self._on_unclean = on_unclean
@@ -108,19 +81,19 @@ class ControllerCore:
         """
         self.brokers = dict(brokers)
         self.topics = dict(topics)
-        self.states = {key: value for key, value in states.items() if self._exists(key)}
+        self.states = {key: value for key, value in states.items() if self.exists(key)}
         self._orders.started = set(brokers)
         self._orders.brokers_changed = True
         self.delete(deletions)
-        partitions = self._partitions()
+        partitions = self.partitions()
         moved = {each for each in partitions if is_moving(self.topics[each.topic], each.partition)}
         latest = max((broker.epoch for broker in brokers.values()), default=0)
         missed = {
             each: away
             for each, zxid in zxids.items()
             if zxid < latest
-            and self._exists(each)
-            and (away := [n for n in self._replicas(each) if n in brokers and brokers[n].epoch > zxid])
+            and self.exists(each)
+            and (away := [n for n in self.replicas(each) if n in brokers and brokers[n].epoch > zxid])
         }
         return self._decide(partitions, moved=moved, missed=missed)
 
@@ -143,7 +116,7 @@ class ControllerCore:
         self.offline.forget_brokers(came | went)
         self._orders.started = (self._orders.started | came) - went
         self._orders.brokers_changed = True
-        return self._decide(self._concerned(came | went), restarted)
+        return self._decide(self.concerned_by(came | went), restarted)
 
     def topics_are(
         self,
@@ -166,7 +139,7 @@ class ControllerCore:
             self.topics[name] = node
         for partition, stored in states.items():
             self.found(partition, *stored)
-        partitions = [partition for name in changed for partition in self._partitions_of(name)]
+        partitions = [partition for name in changed for partition in self.partitions_of(name)]
         return self._decide(partitions, moved=moved)
 
     def _moved(self, name: str, before: TopicNode, after: TopicNode) -> set[TopicPartition]:
@@ -190,11 +163,6 @@ class ControllerCore:
             self._orders.delete(name, self.topics[name])
         return begun
 
-    def cannot_read(self, topics: Iterable[str] = (), partitions: Iterable[TopicPartition] = ()) -> None:
-        """Their nodes are there, and damaged: nothing follows from that until they are mended."""
-        self.unread_topics.update(topics)
-        self.unread.update(partitions)
-
     def log_dirs_failed(self, broker_ids: Iterable[int]) -> None:
         """Log directories of these brokers failed: they are asked what they have left (KIP-112)."""
         self._orders.asked.update(broker_ids)
@@ -207,7 +175,7 @@ class ControllerCore:
         known = {
             partition: code
             for partition, code in codes.items()
-            if self._exists(partition) and partition.topic not in self.deleting
+            if self.exists(partition) and partition.topic not in self.deleting
         }
         news = self.offline.answered(broker_id, known)
         for partition in news:
@@ -237,7 +205,7 @@ class ControllerCore:
             if stored.state.leader == broker_id:
                 able = [number for number in self.brokers if number not in self.offline.of(partition)]
                 state = handed_over(
-                    stored.state, self._replicas(partition), able, self.leaving, self.sender.epoch
+                    stored.state, self.replicas(partition), able, self.leaving, self.sender.epoch
                 )
             else:
                 state = left_out(stored.state, broker_id, self.sender.epoch)
@@ -256,19 +224,19 @@ class ControllerCore:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
         offline = self.offline.of(partition)
         living = [each for each in self.brokers if each not in self.leaving and each not in offline]
-        state = elected(kind, stored.state, self._replicas(partition), living, self.sender.epoch, ends)
+        state = elected(kind, stored.state, self.replicas(partition), living, self.sender.epoch, ends)
         return StateWrite(partition, state, stored.version)
 
     def to_move_home(self, percentage: int) -> list[TopicPartition]:
         """Partitions that preferred leaders should take back, and can."""
         living = [number for number in self.brokers if number not in self.leaving]
-        led = [(key, stored.state.leader, self._replicas(key)) for key, stored in self.states.items()]
+        led = [(key, stored.state.leader, self.replicas(key)) for key, stored in self.states.items()]
         return [
             partition
             for partition in to_move_home(led, living, percentage)
             if partition.topic not in self.deleting
             and not is_moving(self.topics[partition.topic], partition.partition)
-            and self._replicas(partition)[0] in self.states[partition].state.isr
+            and self.replicas(partition)[0] in self.states[partition].state.isr
         ]
 
     def moves_to_finish(self) -> dict[str, list[int]]:
@@ -281,13 +249,6 @@ class ControllerCore:
                     found[name].append(index)
         return found
 
-    def led_by(self, broker_id: int) -> list[TopicPartition]:
-        return [
-            partition
-            for partition, stored in self.states.items()
-            if stored.state.leader == broker_id and partition.topic not in self.deleting
-        ]
-
     def all_written(self, done: Iterable[tuple[TopicPartition, PartitionState, int]]) -> None:
         """As `written`, for each of them."""
         with uncollected():
@@ -296,7 +257,7 @@ class ControllerCore:
 
     def written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
         """We have put a state into ZooKeeper. In the same term its leader alone has to act on it."""
-        if not self._exists(partition):
+        if not self.exists(partition):
             return
         known = self._keep(partition, state, version)
         if known is not None and known[:2] == state[:2]:
@@ -306,7 +267,7 @@ class ControllerCore:
 
     def found(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
         """A state was found in ZooKeeper that was not known: nobody may have been told of it."""
-        if self._exists(partition):
+        if self.exists(partition):
             self._keep(partition, state, version)
             self.unread.discard(partition)
             self._orders.changed(partition)
@@ -334,45 +295,31 @@ class ControllerCore:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
         if partition in self.unread:
             return ErrorCode.INVALID_UPDATE_VERSION, None
-        state, version = stored
-        if proposal.leader_epoch != state.leader_epoch:
-            newer = proposal.leader_epoch > state.leader_epoch
-            return ErrorCode.NOT_CONTROLLER if newer else ErrorCode.FENCED_LEADER_EPOCH, None
+        unable = {*self.offline.of(partition), *(self.leaving - {leader})}
+        code = refusal(leader, proposal, stored, self.replicas(partition), self.brokers, unable)
+        if code is not None:
+            return code, None
         isr = tuple(member for member, _ in proposal.isr)
-        if leader != state.leader or leader not in isr or not set(isr) <= set(self._replicas(partition)):
-            return ErrorCode.INVALID_REQUEST, None
-        if set(isr) == set(state.isr):
-            return ErrorCode.NONE, None
-        if proposal.partition_epoch != version:
-            newer = proposal.partition_epoch > version
-            return ErrorCode.NOT_CONTROLLER if newer else ErrorCode.INVALID_UPDATE_VERSION, None
-        for member, epoch in proposal.isr:
-            broker = self.brokers.get(member)
-            stops = member in self.leaving and member != leader  # its own hand-over waits for the others
-            away = stops or member in self.offline.of(partition)
-            if broker is None or away or 0 <= epoch != broker.epoch:
-                return ErrorCode.INELIGIBLE_REPLICA, None
-        return ErrorCode.NONE, StateWrite(
-            partition, PartitionState(leader, state.leader_epoch, isr, self.sender.epoch), version
-        )
+        state = PartitionState(leader, stored.state.leader_epoch, isr, self.sender.epoch)
+        return ErrorCode.NONE, StateWrite(partition, state, stored.version)
 
     def isr_written(self, partition: TopicPartition, state: PartitionState, version: int) -> None:
         """A leader's own proposal is in ZooKeeper: it gets an answer, everybody else hears by metadata."""
-        if self._exists(partition):
+        if self.exists(partition):
             self.states[partition] = StoredState(state, version)
             self._together.heard((partition,))
             self._orders.isr_changed(partition)
 
     def reconsider(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
         """Writes for partitions whose state turned out to be another one than was known."""
-        return self._decide(partition for partition in partitions if self._exists(partition))
+        return self._decide(partition for partition in partitions if self.exists(partition))
 
     def lost(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
         """Somebody has removed these states: they are made again as they were known, in another term."""
         writes = []
         for partition in partitions:
             stored = self.states.get(partition)
-            if stored is not None and self._exists(partition):
+            if stored is not None and self.exists(partition):
                 state = stored.state._replace(
                     leader_epoch=stored.state.leader_epoch + 1, controller_epoch=self.sender.epoch
                 )
@@ -402,7 +349,7 @@ class ControllerCore:
         leaving = self.leaving & self.brokers.keys()
         usual = SameCase(staying, self.sender.epoch, restarted, ends, leaving)
         special = [each for each in (self.offline, self._together, moved, missed) if each]
-        unclean = _Remembered(self._unclean)
+        unclean = functools.cache(self._unclean)  # looked up once for all partitions of a topic
         writes = []
         with uncollected():
             for partition in partitions:
@@ -421,32 +368,16 @@ class ControllerCore:
                         living_for(stored.state.leader, staying, leaving) - {*self.offline.of(partition)},
                         self.sender.epoch,
                         restarted=missed.get(partition, restarted),
-                        unclean=unclean[name],
+                        unclean=unclean(name),
                         moved=partition in moved,
                         ends=ends,
                         together=partition in self._together,
                     )
                 else:
-                    state = usual.next_state(stored.state, replicas, unclean[name])
+                    state = usual.next_state(stored.state, replicas, unclean(name))
                 if state is not None:
                     writes.append(StateWrite(partition, state, None if stored is None else stored.version))
         return writes
-
-    def _concerned(self, changed: Collection[int]) -> list[TopicPartition]:
-        """Partitions for which these brokers matter, and those that wait for any leader at all.
-
-        A look at all of them costs a small part of deciding on all, and there is no index to be kept right.
-        """
-        numbers = frozenset(changed)
-        found = [
-            partition
-            for partition, stored in self.states.items()
-            if stored.state.leader < 0
-            or not numbers.isdisjoint(self.topics[partition[0]].assignment[partition[1]])
-        ]
-        if len(self.states) < sum(len(node.assignment) for node in self.topics.values()):
-            found += [partition for partition in self._partitions() if partition not in self.states]
-        return found
 
     def _drop(self, name: str) -> None:
         """A topic is gone or replaced; unless that was our own deletion, its replicas stop."""
@@ -457,24 +388,10 @@ class ControllerCore:
             self._orders.forget(name, node)
         else:
             self._orders.stop(name, node)
-        partitions = self._partitions_of(name)
+        partitions = self.partitions_of(name)
         self.offline.forget_partitions(partitions)
         self.unread.difference_update(partitions)
         for partition in partitions:
             self.states.pop(partition, None)
         del self.topics[name]
         self.deleting.discard(name)
-
-    def _replicas(self, partition: TopicPartition) -> tuple[int, ...]:
-        return self.topics[partition.topic].assignment[partition.partition]
-
-    def _exists(self, partition: TopicPartition) -> bool:
-        topic = self.topics.get(partition.topic)
-        return topic is not None and partition.partition in topic.assignment
-
-    def _partitions_of(self, name: str) -> list[TopicPartition]:
-        topic = self.topics.get(name)
-        return [] if topic is None else [TopicPartition(name, index) for index in topic.assignment]
-
-    def _partitions(self) -> list[TopicPartition]:
-        return [partition for name in self.topics for partition in self._partitions_of(name)]

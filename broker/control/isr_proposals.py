@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from broker.control.controller_core import ControllerCore, IsrProposal, StateWrite
+from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.controller_store import ControllerMoved
 from broker.control.orders import StoredState
+from broker.control.proposed_isr import IsrProposal
 from broker.control.state_writer import StateWriter
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition

@@ -15,12 +15,12 @@ from broker.clock import SystemClock
 from broker.config import Endpoint
 from broker.control import paths
 from broker.control.controller import Controller
-from broker.control.controller_core import IsrProposal
 from broker.control.controller_jobs import Work
 from broker.control.controller_store import ControllerMoved, ControllerStore
 from broker.control.metadata_cache import FULL, MetadataCache
 from broker.control.nodes import BrokerNode, PartitionState, TopicNode
 from broker.control.orders import LiveBroker, Order
+from broker.control.proposed_isr import IsrProposal
 from broker.control.zookeeper_types import Set
 from protocol.codec import decode, dumps
 from protocol.errors import ErrorCode, KafkaError

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from broker.control.controller_core import IsrProposal
 from broker.control.controller_store import ControllerMoved
+from broker.control.proposed_isr import IsrProposal
 from broker.server.context import RequestContext
 from broker.server.registry import handles
 from broker.server.turns import NO_LIMIT

@@ -5,9 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from broker.control.controller_core import IsrProposal
 from broker.control.nodes import PartitionState
 from broker.control.orders import StoredState
+from broker.control.proposed_isr import IsrProposal
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.support.control_world import FakeBroker, World, live

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.control.controller_core import IsrProposal
 from broker.control.nodes import PartitionState
+from broker.control.proposed_isr import IsrProposal
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.support.control_world import World, live

@@ -2,10 +2,11 @@
 
 import pytest
 
-from broker.control.controller_core import ControllerCore, IsrProposal
+from broker.control.controller_core import ControllerCore
 from broker.control.elections import Election
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.orders import LiveBroker, Sender, StoredState
+from broker.control.proposed_isr import IsrProposal
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.leader_and_isr_request import LeaderAndIsrRequest
 from protocol.messages.stop_replica_request import StopReplicaRequest
