@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final
 
 from broker.server.outbox import Bytes, Region
@@ -33,7 +33,7 @@ class Pending:
 
     def __init__(
         self,
-        coroutine: Coroutine[Any, Any, Segments | None],
+        coroutine: Coroutine[Any, Any, Outcome],
         pipelined: bool = False,
         abandoned_on_close: bool = False,
         awaits: Awaitable[Any] | None = None,
@@ -51,26 +51,50 @@ class Pending:
             self.awaits.close()
 
 
-class Answer:
-    """The place of one answer in the order. `task` is None once the answer is there."""
+class Deferred:
+    """An answer that is tried for whenever there is news, by plain calls: waking a task costs more than that.
 
-    __slots__ = ("abandoned_on_close", "last", "pipelined", "segments", "task")
+    The next request waits for it, and nobody waits for it once the client has gone. A handler may return one
+    as well: its `attempt` returns what a handler returns.
+    """
+
+    __slots__ = ()
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        """Wait. `wake` is called in a turn of its own when it is time for an `attempt`."""
+        raise NotImplementedError
+
+    def attempt(self) -> Any:
+        """The outcome, or the object itself, which then goes on waiting."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Wait no more."""
+        raise NotImplementedError
+
+
+Outcome = Segments | Pending | Deferred | None
+"""Of a request: the answer, how it comes to be, or none."""
+
+
+class Answer:
+    """The place of one answer in the order. `waits_for` is None once the answer is there."""
+
+    __slots__ = ("abandoned_on_close", "last", "pipelined", "segments", "waits_for")
 
     def __init__(self, segments: Segments | None = None, *, last: bool = False) -> None:
         self.segments = segments
-        self.task: asyncio.Task[Segments | None] | None = None
+        self.waits_for: asyncio.Task[Outcome] | Deferred | None = None
         self.pipelined = segments is None or sum(map(len, segments)) <= MADE_AHEAD
         self.abandoned_on_close = False
         self.last = last
 
-    @classmethod
-    def later(cls, pending: Pending, task: asyncio.Task[Segments | None]) -> Answer:
-        """One that is there when `task` is done."""
-        answer = cls(last=pending.last)
-        answer.task = task
-        answer.pipelined = pending.pipelined
-        answer.abandoned_on_close = pending.abandoned_on_close
-        return answer
+    def later(self, waits_for: asyncio.Task[Outcome] | Deferred, pending: Pending | None = None) -> None:
+        """It is there when what it waits for says so."""
+        self.waits_for = waits_for
+        self.pipelined = pending is not None and pending.pipelined
+        self.abandoned_on_close = pending is None or pending.abandoned_on_close
+        self.last = pending is not None and pending.last
 
 
 class AnswerOrder:
@@ -97,12 +121,12 @@ class AnswerOrder:
     def due(self) -> Iterator[Answer]:
         """Take out the answers that are there and wait for no other."""
         waiting = self._waiting
-        while waiting and waiting[0].task is None:
+        while waiting and waiting[0].waits_for is None:
             yield waiting.popleft()
 
     def abandon(self) -> None:
         """Nobody is going to read what is left."""
         for answer in self._waiting:
-            if answer.task is not None and answer.abandoned_on_close:
-                answer.task.cancel()
+            if answer.waits_for is not None and answer.abandoned_on_close:
+                answer.waits_for.cancel()
         self._waiting.clear()

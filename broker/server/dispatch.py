@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from broker.control.zookeeper_types import ZooKeeperError
-from broker.server.answer_order import Pending, Segments
+from broker.server.answer_order import Deferred, Outcome, Pending, Segments
 from broker.server.context import ConnectionInfo, RequestContext
 from broker.server.edge import CloseConnectionError
 from broker.server.error_answers import error_answer
@@ -37,6 +37,17 @@ API_VERSIONS = 18
 LARGE = 32 * 1024
 
 
+class _Call(NamedTuple):
+    """One request on its way to an answer."""
+
+    entry: Entry
+    head: RequestHead
+    request: Any
+    connection: ConnectionInfo
+    large: bool = False
+    """Encoding its answer takes a thread."""
+
+
 class Dispatcher:
     """`serve` is what the edge calls with each frame. Counts requests by key for the metrics."""
 
@@ -47,88 +58,102 @@ class Dispatcher:
         self.requests: dict[int, int] = {}
         self.failures: dict[int, int] = {}
 
-    def serve(self, frame: memoryview, connection: ConnectionInfo) -> Segments | Pending | None:
+    def serve(self, frame: memoryview, connection: ConnectionInfo) -> Outcome:
         """Answer one request. Raises CloseConnectionError."""
         try:
-            header, position = decode_request_header(frame)
+            head, position = decode_request_header(frame)
         except DecodeError as error:
             raise CloseConnectionError(f"not a Kafka request: {error}") from error
-        key, version = header.api_key, header.api_version
+        key, version = head.api_key, head.api_version
         entry = self._registry.find(key)
         if entry is None or not entry.min <= version <= entry.max:
             if key != API_VERSIONS or entry is None:
                 raise CloseConnectionError(f"API key {key} version {version} is not served here")
             # KIP-511: parse nothing past the header and answer in a version 0 body.
-            return encode_response(unsupported_version(self._registry), 0, header.correlation_id)
+            return encode_response(unsupported_version(self._registry), 0, head.correlation_id)
         if len(frame) > LARGE and key != PRODUCE:  # a producer's bytes are records, not items
-            coroutine = self._serve_large(entry, header, bytes(frame), position, connection)
+            coroutine = self._serve_large(entry, head, bytes(frame), position, connection)
             return Pending(coroutine, abandoned_on_close=entry.abandoned_on_close)
-        request = _decode(entry, version, frame, position)
-        response = self._handle(entry, header, request, connection)
-        if type(response) is PlainAcks:
-            return response.framed(header.correlation_id)
-        if response is None:
-            return None
-        if hasattr(response, "__await__"):
-            coroutine = self._finish(entry, header, request, response, connection)
-            pipelined = entry.pipelined
-            if isinstance(response, InOrder):
-                response, pipelined = response.coroutine, False
-            return Pending(coroutine, pipelined, entry.abandoned_on_close, awaits=response)
-        return encode_response(response, version, header.correlation_id)
+        call = _Call(entry, head, _decode(entry, version, frame, position), connection)
+        return self._outcome(call, self._handle(call))
 
-    def _handle(self, entry: Entry, header: RequestHead, request: Any, connection: ConnectionInfo) -> Any:
-        """What the handler returns: a response, an awaitable of one, or None."""
-        key, version = header.api_key, header.api_version
+    def _handle(self, call: _Call) -> Any:
+        """What the handler returns: a response, what will be one, or None."""
+        entry, head, request, connection, _ = call
+        key = head.api_key
         self.requests[key] = self.requests.get(key, 0) + 1
-        context = RequestContext(self._broker, version, header.client_id, connection, self._monotonic())
+        context = RequestContext(
+            self._broker, head.api_version, head.client_id, connection, self._monotonic()
+        )
         try:
             return entry.handler(request, context)
         except CloseConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it was, the client is told
-            return self._failed(entry, version, request, error, connection)
+            return self._failed(call, error)
 
-    async def _finish(
-        self,
-        entry: Entry,
-        header: RequestHead,
-        request: Any,
-        response: Awaitable[Any],
-        connection: ConnectionInfo,
-    ) -> Segments | None:
-        message = await self._awaited(entry, header.api_version, request, response, connection)
-        return (
-            None if message is None else encode_response(message, header.api_version, header.correlation_id)
-        )
+    def _outcome(self, call: _Call, response: Any) -> Outcome:
+        """What a handler has returned, or what that has come to, as the edge takes it."""
+        head = call.head
+        if type(response) is PlainAcks:
+            return response.framed(head.correlation_id)
+        if response is None:
+            return None
+        if isinstance(response, Deferred):
+            return _Waiting(self, call, response)
+        if hasattr(response, "__await__"):
+            entry, coroutine = call.entry, self._finish(call, response)
+            pipelined = entry.pipelined
+            if isinstance(response, InOrder):
+                response, pipelined = response.coroutine, False
+            return Pending(coroutine, pipelined, entry.abandoned_on_close, awaits=response)
+        if call.large:
+            return Pending(self._encode_large(call, response), abandoned_on_close=True)
+        return encode_response(response, head.api_version, head.correlation_id)
 
-    async def _awaited(
-        self, entry: Entry, version: int, request: Any, response: Awaitable[Any], connection: ConnectionInfo
-    ) -> Any:
+    async def _finish(self, call: _Call, response: Awaitable[Any]) -> Outcome:
+        return self._outcome(call, await self._awaited(call, response))
+
+    async def _awaited(self, call: _Call, response: Awaitable[Any]) -> Any:
         try:
             return await response
         except CloseConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - see `_handle`
-            return self._failed(entry, version, request, error, connection)
+            return self._failed(call, error)
 
     async def _serve_large(
-        self, entry: Entry, header: RequestHead, frame: bytes, position: int, connection: ConnectionInfo
-    ) -> Segments | None:
+        self, entry: Entry, head: RequestHead, frame: bytes, position: int, connection: ConnectionInfo
+    ) -> Outcome:
         """Serve a request with many items: a thread decodes and encodes, so that others go on (I11)."""
-        version = header.api_version
-        request = await asyncio.to_thread(_decode_limited, entry, version, frame, position)
-        response = self._handle(entry, header, request, connection)
+        request = await asyncio.to_thread(_decode_limited, entry, head.api_version, frame, position)
+        call = _Call(entry, head, request, connection, large=True)
+        response = self._handle(call)
         if hasattr(response, "__await__"):
-            response = await self._awaited(entry, version, request, response, connection)
-        if response is None:
-            return None
-        return await asyncio.to_thread(encode_response, response, version, header.correlation_id)
+            response = await self._awaited(call, response)
+        if response is None or isinstance(response, Deferred):
+            return self._outcome(call, response)
+        return await self._encode_large(call, response)
 
-    def _failed(
-        self, entry: Entry, version: int, request: Any, error: Exception, connection: ConnectionInfo
-    ) -> Any:
+    async def _encode_large(self, call: _Call, response: Any) -> Segments:
+        head = call.head
+        return await asyncio.to_thread(encode_response, response, head.api_version, head.correlation_id)
+
+    def attempt(self, waiting: _Waiting) -> Outcome:
+        """What it has come to, or itself."""
+        deferred = waiting.response
+        try:
+            response = deferred.attempt()
+        except CloseConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_handle`
+            response = self._failed(waiting.call, error)
+        return waiting if response is deferred else self._outcome(waiting.call, response)
+
+    def _failed(self, call: _Call, error: Exception) -> Any:
         """The answer to a request whose handler failed. Raises CloseConnectionError where there is none."""
+        entry, head, request, connection, _ = call
+        version = head.api_version
         self.failures[entry.key] = self.failures.get(entry.key, 0) + 1
         lost = isinstance(error, ZooKeeperError)  # no mistake: its message says it all
         # The mistake is ours, but a peer that has found it may ask for it as often as it likes.
@@ -145,6 +170,26 @@ class Dispatcher:
                 encode(answer, version)  # a shape that cannot be sent must not be tried later
                 return answer
         raise CloseConnectionError(f"{entry.name} v{version} failed inside the broker: {error!r}") from error
+
+
+class _Waiting(Deferred):
+    """A handler's deferred response, as the edge waits for it."""
+
+    __slots__ = ("_dispatcher", "call", "response")
+
+    def __init__(self, dispatcher: Dispatcher, call: _Call, response: Deferred) -> None:
+        self._dispatcher = dispatcher
+        self.call = call
+        self.response = response
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self.response.begin(wake)
+
+    def attempt(self) -> Outcome:
+        return self._dispatcher.attempt(self)
+
+    def cancel(self) -> None:
+        self.response.cancel()
 
 
 def _code_of(error: Exception) -> ErrorCode:

@@ -1,11 +1,11 @@
 """The network edge: accept, pump, time out, close. Knows frames and answers, nothing about Kafka.
 
 A connection takes whole frames out of its receive buffer and gives each to `serve`, which returns the
-answer's segments, None (no answer) or `Pending` (an answer that has to wait). Answers leave in the order of
-their requests. While an answer is pending the next frame stays where it is, in the receive buffer, and once
-that is full the socket is not read: a client that does not wait for its answers fills its own socket, not our
-memory. The same holds for a client that does not read its answers. `serve` raises `CloseConnectionError` to
-end just this connection.
+answer's segments, None (no answer), or what is to be waited for: a coroutine (`Pending`) or news
+(`Deferred`). Answers leave in the order of their requests. While an answer is pending the next frame stays
+where it is, in the receive buffer, and once that is full the socket is not read: a client that does not wait
+for its answers fills its own socket, not our memory. The same holds for a client that does not read its
+answers. `serve` raises `CloseConnectionError` to end just this connection.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
-from broker.server.answer_order import Answer, AnswerOrder, Pending, Segments
+from broker.server.answer_order import Answer, AnswerOrder, Deferred, Outcome, Pending, Segments
 from broker.server.connection_limits import UNKNOWN_HOST
 from broker.server.context import ConnectionInfo
 from broker.server.intake import START, FrameBuffer
@@ -36,7 +36,7 @@ class CloseConnectionError(Exception):
     """The peer broke the protocol, or asked for what has no answer; its connection ends, nothing else."""
 
 
-Serve = Callable[[memoryview, ConnectionInfo], "Segments | Pending | None"]
+Serve = Callable[[memoryview, ConnectionInfo], Outcome]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -160,17 +160,26 @@ class Connection(asyncio.BufferedProtocol):
         if self._blocked and self._buffer.pending and self._answers:
             self._info.hurry()
 
-    def _take(self, outcome: Segments | Pending | None) -> None:
-        if isinstance(outcome, Pending):
-            task = self._owner.start(outcome.coroutine)
-            answer = Answer.later(outcome, task)
+    def _take(self, outcome: Outcome) -> None:
+        if outcome is None:
+            return
+        if isinstance(outcome, Pending | Deferred):
+            answer = Answer()
+            self._wait(answer, outcome)
             self._line_up(answer)
-            task.add_done_callback(lambda task: self._answered(answer, task, outcome))
-        elif outcome is not None:
-            if self._answers:
-                self._line_up(Answer(outcome))
-            else:
-                self._write_later(outcome)
+        elif self._answers:
+            self._line_up(Answer(outcome))
+        else:
+            self._write_later(outcome)
+
+    def _wait(self, answer: Answer, outcome: Pending | Deferred) -> None:
+        if isinstance(outcome, Deferred):
+            answer.later(outcome)
+            outcome.begin(partial(self._woken, answer, outcome))
+        else:
+            task = self._owner.start(outcome.coroutine)
+            answer.later(task, outcome)
+            task.add_done_callback(partial(self._answered, answer, outcome))
 
     def _write_later(self, answer: Segments) -> None:
         self._out += answer
@@ -196,19 +205,43 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = True
             self._transport.resume_reading()
 
-    def _answered(self, answer: Answer, task: asyncio.Task[Segments | None], pending: Pending) -> None:
-        answer.task = None
+    def _woken(self, answer: Answer, deferred: Deferred) -> None:
+        if answer.waits_for is not deferred or self._closing:
+            return
+        try:
+            outcome = deferred.attempt()
+        except Exception as error:  # noqa: BLE001 - see `_pump`
+            self._refuse(answer, error)
+            return
+        if outcome is not deferred:
+            self._settle(answer, outcome)
+
+    def _answered(self, answer: Answer, pending: Pending, task: asyncio.Task[Outcome]) -> None:
         if task.cancelled():
             pending.drop()
         if self._closing or task.cancelled():
+            answer.waits_for = None
             return
         error = task.exception()
         if error is not None:
-            self._owner.refused(self._info, error)
-            answer.last = True
-            self._serve_no_more()
+            self._refuse(answer, error)
         else:
-            answer.segments = task.result()
+            self._settle(answer, task.result())
+
+    def _settle(self, answer: Answer, outcome: Outcome) -> None:
+        if isinstance(outcome, Pending | Deferred):
+            self._wait(answer, outcome)
+            return
+        answer.waits_for = None
+        answer.segments = outcome
+        self._answer_in_turn()
+
+    def _refuse(self, answer: Answer, error: BaseException) -> None:
+        """Its request cannot be answered: the connection ends once what was asked before is."""
+        answer.waits_for = None
+        self._owner.refused(self._info, error)
+        answer.last = True
+        self._serve_no_more()
         self._answer_in_turn()
 
     def _answer_in_turn(self) -> None:
@@ -335,7 +368,7 @@ class ConnectionOwner:
     def now(self) -> float:
         raise NotImplementedError
 
-    def start(self, coroutine: Coroutine[Any, Any, Segments | None]) -> asyncio.Task[Segments | None]:
+    def start(self, coroutine: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
         raise NotImplementedError
 
     def connection_made(self, connection: Connection) -> None:

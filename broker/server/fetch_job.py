@@ -9,7 +9,7 @@ the same for brokers that follow. Must not know how requests are registered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ from broker.log.region import Located, locate
 from broker.replication import Partition
 from broker.replication.read_replica import nearest
 from broker.replication.watched import Watcher
+from broker.server.answer_order import Deferred
 from broker.server.context import RequestContext
 from broker.server.current_leader import current_leader
 from broker.server.fetch_sessions import (
@@ -112,13 +113,17 @@ def replica_of(request: FetchRequest) -> int:
     return request.replica_id if request.replica_state is None else request.replica_state.replica_id
 
 
-class ClientFetch:
-    """One request: what to read from where, and the answer under construction."""
+class ClientFetch(Deferred):
+    """One request: what to read from where, and the answer under construction.
+
+    Waits for as many bytes as are missing to become readable, for a change of leadership, or for the time to
+    be over.
+    """
 
     __slots__ = (
         "_broker", "_committed", "_deadline", "_epoch", "_failed", "_full", "_leaders", "_listener",
-        "_max_bytes", "_min_bytes", "_privileged", "_rack", "_session", "_size", "_version", "_wanted",
-        "found", "nodes",
+        "_max_bytes", "_min_bytes", "_missing", "_open_below", "_privileged", "_rack", "_session", "_size",
+        "_timer", "_version", "_wake", "_wanted", "_watched", "found", "nodes",
     )  # fmt: skip
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
@@ -151,6 +156,9 @@ class ClientFetch:
             self._session = session if session.partitions else None
             self._wanted = session.partitions or partitions_of(request, self._version)
         self._epoch = 0 if self._session is None else self._session.epoch
+        self._watched: list[Partition] = []
+        self._timer: asyncio.TimerHandle | None = None  # while it waits
+        self._wake: Callable[[], None]
 
     @property
     def satisfied(self) -> bool:
@@ -295,7 +303,10 @@ class ClientFetch:
         offset, min_one = asked.fetch_offset, self._size == 0
         found: Found | None
         try:
-            found = locate(log, offset, max_bytes, limit, min_one)
+            if offset == limit and offset >= log.start_offset:  # most readers, most of the time
+                found = LogSlice([], 0, offset)
+            else:
+                found = locate(log, offset, max_bytes, limit, min_one)
             if found is None:
                 found = log.read(offset, max_bytes, limit, min_one)
         except NotCached:
@@ -377,20 +388,17 @@ class ClientFetch:
 
     # -- waiting
 
-    async def go_on(self, reading: _Pass, need: Need) -> FetchResponse:
-        """Finish a pass that met uncached data or much work, then wait if that was not enough."""
-        await self._finish_pass(reading, need)
-        return self.answer() if self.satisfied else await self.wait()
+    def first_attempt(self) -> Tried:
+        """The answer, what it takes to read it from a disk or in turns, or itself, which is to wait."""
+        reading = self.read_all()
+        need = next(reading, ENDED)
+        if need is not ENDED:
+            return self._go_on(reading, need)
+        return self.answer() if self.satisfied else self
 
-    async def wait(self) -> FetchResponse:
-        """Read again whenever a partition has grown enough, until satisfied or the time is over."""
-        while not self.satisfied:
-            await self._arrival()
-            reading = self.read_all()
-            need = next(reading, ENDED)
-            if need is not ENDED:
-                await self._finish_pass(reading, need)
-        return self.answer()
+    async def _go_on(self, reading: _Pass, need: Need) -> Ended:
+        await self._finish_pass(reading, need)
+        return self.answer() if self.satisfied else self
 
     async def _finish_pass(self, reading: _Pass, need: Need) -> None:
         loop = asyncio.get_running_loop()
@@ -411,33 +419,44 @@ class ClientFetch:
             except StopIteration:
                 need = ENDED
 
-    async def _arrival(self) -> None:
-        """Return when enough bytes have become readable, leadership has changed, or the time is over."""
+    def begin(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
         loop = asyncio.get_running_loop()
-        arrived: asyncio.Future[None] = loop.create_future()
-        missing = self._min_bytes - self._size
+        self._missing = self._min_bytes - self._size
         # The marker of an open transaction makes more readable than its own bytes: look again.
-        held_back = self._committed and any(
+        self._open_below = self._committed and any(
             limit < partition.log.high_watermark for partition, limit, _ in self._leaders
         )
+        self._watched = [partition for partition, _, _ in self._leaders]
+        self._watch(self._watched, self._grown)
+        rest_s = max(0.0, self._deadline - self._broker.clock.monotonic())
+        self._timer = loop.call_later(rest_s, self._over)
+        if self._moved():
+            self._over()
 
-        def watcher(size: int) -> None:
-            nonlocal missing
-            missing -= size
-            if arrived.done():
-                return
-            if missing <= 0 or size == 0 or (held_back and self._moved()):
-                arrived.set_result(None)
+    def _grown(self, size: int) -> None:
+        """So many bytes have become readable; 0: something else has changed."""
+        self._missing -= size
+        if self._missing <= 0 or size == 0 or (self._open_below and self._moved()):
+            self._over()
 
-        watched = [partition for partition, _, _ in self._leaders]
-        self._watch(watched, watcher)
-        timer = loop.call_later(max(0.0, self._deadline - self._broker.clock.monotonic()), watcher, missing)
-        try:
-            if not self._moved():
-                await arrived
-        finally:
-            timer.cancel()
-            self._unwatch(watched, watcher)
+    def _over(self) -> None:
+        """Waiting has come to its end, once."""
+        if self._timer is not None:
+            self.cancel()
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def attempt(self) -> Tried:
+        outcome = self.first_attempt()
+        if outcome is self:
+            self.begin(self._wake)
+        return outcome
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._unwatch(self._watched, self._grown)
 
     def _watch(self, watched: list[Partition], watcher: Watcher) -> None:
         for partition in watched:
@@ -457,3 +476,8 @@ class ClientFetch:
             not self._may_read(partition) or limit != self._limit(partition.log)
             for partition, limit, _ in self._leaders
         )
+
+
+Ended = FetchResponse | ClientFetch
+Tried = Ended | Coroutine[Any, Any, Ended]
+"""The answer, itself (it has to wait), or what it takes to tell."""

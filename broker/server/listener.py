@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from broker.security.principals import certificate_principal
-from broker.server.answer_order import Segments
+from broker.server.answer_order import Outcome
 from broker.server.connection_limits import ConnectionLimits
 from broker.server.context import ANONYMOUS, ConnectionInfo
 from broker.server.edge import CloseConnectionError, Connection, ConnectionOwner, Serve
@@ -73,7 +73,7 @@ class Listener(ConnectionOwner):
         self._limits = limits or ConnectionLimits()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[Segments | None]] = set()
+        self._tasks: set[asyncio.Task[Outcome]] = set()
         self.offences = Offences(now)
 
     async def open(self, host: str, port: int) -> int:
@@ -122,7 +122,7 @@ class Listener(ConnectionOwner):
     def now(self) -> float:
         return self._now()
 
-    def start(self, coroutine: Coroutine[Any, Any, Segments | None]) -> asyncio.Task[Segments | None]:
+    def start(self, coroutine: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from broker.security.authenticator import Authenticator, Step
 from broker.security.mechanisms import NewServer
 from broker.security.principals import user_principal
-from broker.server.answer_order import Pending, Segments
+from broker.server.answer_order import Outcome, Pending, Segments
 from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError, Connection, Serve
 from broker.server.error_answers import error_answer
@@ -113,7 +113,7 @@ class SaslGate:
             and self._now_s() - session.since_s > AUTHENTICATION_S
         )
 
-    def serve(self, frame: memoryview, info: ConnectionInfo) -> Segments | Pending | None:
+    def serve(self, frame: memoryview, info: ConnectionInfo) -> Outcome:
         """What the edge calls with each frame. Raises CloseConnectionError."""
         session = info.sasl
         assert session is not None
@@ -148,9 +148,7 @@ class SaslGate:
         info.principal = user_principal(user)
         session.connection.accept_frames(self._max_frame)
 
-    def _versions(
-        self, frame: memoryview, info: ConnectionInfo, authenticator: Authenticator
-    ) -> Segments | Pending | None:
+    def _versions(self, frame: memoryview, info: ConnectionInfo, authenticator: Authenticator) -> Outcome:
         answer = self._serve(frame, info)
         if isinstance(answer, list) and bytes(answer[0][_VERSIONS_CODE]) == b"\0\0":
             authenticator.versions_answered()

@@ -17,11 +17,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
 from broker.server.context import RequestContext
-from broker.server.fetch_job import ENDED, ClientFetch, replica_of
+from broker.server.fetch_job import ClientFetch, Tried, replica_of
 from broker.server.follower_fetch import FollowerFetch
 from broker.server.registry import handles
 from broker.server.turns import NO_LIMIT
@@ -38,17 +35,9 @@ from protocol.messages.fetch_response import FetchResponse
     max_items=NO_LIMIT,
     notes="topic ids from v13; the high watermark that v18 may name (KIP-1166) is passed over",
 )
-def fetch(
-    request: FetchRequest, context: RequestContext
-) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Tried:
     try:
         job = (ClientFetch if replica_of(request) < 0 else FollowerFetch)(request, context)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    reading = job.read_all()
-    need = next(reading, ENDED)
-    if need is not ENDED:
-        return job.go_on(reading, need)
-    if job.satisfied:
-        return job.answer()
-    return job.wait()
+    return job.first_attempt()
