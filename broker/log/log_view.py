@@ -6,7 +6,7 @@ deleted.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.log import time_lookup
 from broker.log.config import LogConfig
@@ -26,10 +26,23 @@ class LogSlice(NamedTuple):
     next_offset: int
 
 
+LAST_BYTES: Final = 4096
+"""The largest batch that is kept for those who wait for it."""
+
+
+class _Last(NamedTuple):
+    """The batch at the log's end, as long as `boundaries` is the table of the segment in which it stands."""
+
+    base: int
+    end: int
+    boundaries: dict[int, int]
+    data: bytes
+
+
 class LogView:
     __slots__ = (
-        "_config", "_end", "_high_watermark", "_where", "directory", "epochs", "producers", "segments",
-        "start_offset", "storage_failed",
+        "_config", "_end", "_high_watermark", "_last", "_where", "directory", "epochs", "producers",
+        "segments", "start_offset", "storage_failed",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +66,7 @@ class LogView:
         self.start_offset = 0
         self._end = 0
         self._high_watermark = 0
+        self._last: _Last | None = None
 
     @property
     def config(self) -> LogConfig:
@@ -118,6 +132,15 @@ class LogView:
         limit = end if max_offset is None or max_offset > end else max_offset
         if offset >= limit:
             return LogSlice([], 0, offset)
+        last = self._last
+        if (
+            last is not None
+            and last.base == offset
+            and last.end == limit == end
+            and (min_one or len(last.data) <= max_bytes)
+            and last.boundaries is self.segments.active.boundaries
+        ):
+            return LogSlice([last.data], len(last.data), end)
         try:
             data, next_offset = self.segments.read(
                 offset, max_bytes, limit, end, at_least_one=min_one, blocking=blocking
@@ -129,6 +152,11 @@ class LogView:
         except OSError as error:
             raise self._unreadable(error) from error
         return LogSlice([data] if data else [], len(data), next_offset)
+
+    def keep_last(self, batch: memoryview, base: int, end: int) -> None:
+        """Somebody waits for this batch, which was just appended: a small one need not be read back."""
+        if len(batch) <= LAST_BYTES:
+            self._last = _Last(base, end, self.segments.active.boundaries, bytes(batch))
 
     def read_blocking(
         self, offset: int, max_bytes: int, max_offset: int | None = None, min_one: bool = True

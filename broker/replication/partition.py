@@ -213,11 +213,12 @@ class Partition(Watched):
         placed = self.log.append_ordinary(batch, self.leader_epoch, now_ms, sole=alone)
         if placed is None:
             return None
-        if alone:
-            if self._watchers or self._end_watchers or self._at_rest:
+        if self._watchers or self._end_watchers or self._at_rest:
+            self.log.keep_last(batch, *placed)
+            if alone:
                 self.wake(len(batch))
-        elif self._end_watchers or self._at_rest:
-            self._wake_followers(len(batch))
+            else:
+                self._wake_followers(len(batch))
         return placed
 
     def _outdated(self) -> bool:

@@ -31,6 +31,9 @@ COALESCED = 64 * 1024
 # costs as much as half a batch's append, and the client has other requests in flight meanwhile.
 TOGETHER = 256 * 1024
 
+BUSY_S = 0.1
+"""A connection that sends again within this time keeps its receive buffer until it is idle."""
+
 
 class CloseConnectionError(Exception):
     """The peer broke the protocol, or asked for what has no answer; its connection ends, nothing else."""
@@ -43,9 +46,9 @@ class Connection(asyncio.BufferedProtocol):
     """One client connection. `owner` is told when it is made and lost."""
 
     __slots__ = (
-        "_answers", "_blocked", "_buffer", "_closing", "_flush_due", "_info", "_more", "_out", "_out_size",
-        "_outbox", "_owner", "_reading", "_room", "_serve", "_starved", "_transport", "_unanswered",
-        "last_active",
+        "_answers", "_blocked", "_buffer", "_busy", "_closing", "_flush_due", "_info", "_more", "_out",
+        "_out_size", "_outbox", "_owner", "_reading", "_room", "_serve", "_starved", "_transport",
+        "_unanswered", "last_active",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, serve: Serve, max_frame: int) -> None:
@@ -62,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_due = False
         self._blocked = False  # a request is pending that no other may overtake
         self._reading = True
+        self._busy = False  # it has sent something a moment ago as well
         self._starved = False  # its next frame is large, and others hold the memory for it
         self._closing = False
         self._transport: asyncio.Transport | None = None
@@ -95,7 +99,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._buffer.received(nbytes)
-        self.last_active = self._owner.now()
+        now = self._owner.now()
+        self._busy = now - self.last_active < BUSY_S
+        self.last_active = now
         if self._answers.ending:
             self._buffer.discard()
             return
@@ -305,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         elif not full and not self._reading:
             self._reading = True
             self._transport.resume_reading()
-        if self._buffer.capacity <= START or memory is not None:
+        if memory is not None or (not self._busy and self._buffer.capacity <= START):
             self._buffer.release()
 
     # -- the owner's side

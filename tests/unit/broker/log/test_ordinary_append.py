@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log import AppendRefused, Log, LogConfig
+from broker.log.segment_list import SegmentList
 from protocol.records import Codec
-from tests.support.batches import T0, batch
+from tests.support.batches import T0, batch, records_of
 from tests.support.clock import VirtualClock
 
 NUMBER = itertools.count()
@@ -47,10 +49,20 @@ def settled(log: Log) -> dict[str, Any]:
 def appended(log: Log, data: memoryview, epoch: int) -> tuple[Any, bytes]:
     """The outcome and what has become of the caller's buffer (which a refusal may leave as it likes)."""
     view = memoryview(bytearray(data))
+    base = log.end_offset
     try:
-        return tuple(log.append(view, epoch)), bytes(view)
+        result = tuple(log.append(view, epoch))
+        if not isinstance(log, General) and log.end_offset > base:
+            log.keep_last(view, base, log.end_offset)
+        return result, bytes(view)
     except AppendRefused as refusal:
         return (refusal.code, refusal.message, refusal.record_errors), b""
+
+
+def readable(log: Log) -> list[bytes]:
+    """What is found from each offset on."""
+    offsets = range(log.start_offset, log.end_offset)
+    return [b"".join(log.read_blocking(offset, 1 << 20).segments) for offset in offsets]
 
 
 @st.composite
@@ -130,6 +142,7 @@ def test_the_short_way_does_what_the_general_one_does(
                 quick, general = (appended(log, step, epoch) for log in logs)
                 assert quick == general
             assert settled(logs[0]) == settled(logs[1])
+            assert readable(logs[0]) == readable(logs[1])
     finally:
         for log in logs:
             log.release()
@@ -152,6 +165,25 @@ def test_plain_batches_go_the_short_way(open_log: OpenLog) -> None:
     assert log.high_watermark == 0, "where there are other replicas, they say what all have"
     assert log.append_ordinary(batch(1), 0, T0, sole=True) == (9, 10)
     assert log.high_watermark == 10
+
+
+def test_the_last_batch_is_kept_until_it_is_cut_off(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another batch that ends at the same offset may come in its place."""
+    log = open_log()
+    log.append(batch([b"a"]), 0)
+    last = memoryview(batch([b"b"]))
+    log.append(last, 0)
+    log.keep_last(last, 1, 2)
+    with monkeypatch.context() as without_disk:
+        without_disk.setattr(SegmentList, "read", lambda *_, **__: pytest.fail("it was kept"))
+        assert log.read(1, 1 << 20).segments == [bytes(last)]
+    assert log.read_blocking(1, 10, min_one=False).size == 0, "it is larger than what the reader takes"
+    assert log.read_blocking(1, 1 << 20, max_offset=1).size == 0, "it may not be read yet"
+    log.truncate_to(1)
+    log.append(batch([b"c"]), 0)
+    assert [record.value for record in records_of(log.read_blocking(1, 1 << 20).segments)] == [b"c"]
 
 
 def test_a_closed_log_takes_nothing(open_log: OpenLog) -> None:
