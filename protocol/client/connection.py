@@ -21,6 +21,7 @@ from protocol.client.errors import (
     RequestTimeoutError,
     TurnedAwayError,
 )
+from protocol.client.frame_memory import FrameMemory
 from protocol.client.frames import FrameReceiver
 from protocol.client.security import Sasl, authenticate
 from protocol.codec.schema import Request, Response
@@ -44,7 +45,15 @@ _SOFTWARE: Final = {"client_software_name": "isthmus", "client_software_version"
 class Connection:
     """Made by `Connection.open`. `send` may be called by many tasks at once."""
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float, max_frame: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        timeout_s: float,
+        max_frame: int,
+        memory: FrameMemory | None = None,
+    ) -> None:
         self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.versions: dict[int, tuple[int, int]] = {}
         """API key -> lowest and highest version that the broker speaks."""
@@ -56,7 +65,7 @@ class Connection:
         self._retire_at = math.inf
         self._writing = asyncio.Lock()
         self._writers = 0
-        self._receiver = FrameReceiver(self._answer, self._end, max_frame)
+        self._receiver = FrameReceiver(self._answer, self._end, max_frame, memory)
         self._transport: asyncio.Transport | None = None
 
     @classmethod
@@ -71,14 +80,15 @@ class Connection:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         connect_timeout_s: float | None = None,
         max_frame: int = DEFAULT_MAX_FRAME,
+        memory: FrameMemory | None = None,
     ) -> Self:
         """Connects, agrees on versions and authenticates; each step within `timeout_s`, which later requests
-        have too.
+        have too. Large answers come in `memory`, where several connections are to share some.
 
         Raises `ConnectError` when there is nobody, `TurnedAwayError` when TLS fails, `AuthenticationError`,
         or what `send` raises.
         """
-        self = cls(host, port, client_id, timeout_s, max_frame)
+        self = cls(host, port, client_id, timeout_s, max_frame, memory)
         try:
             async with asyncio.timeout(connect_timeout_s or timeout_s):
                 transport, _ = await asyncio.get_running_loop().create_connection(

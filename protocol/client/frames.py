@@ -2,12 +2,14 @@
 
 Owns cutting the byte stream by its 4-byte sizes. Knows nothing of messages. Bytes arrive in a small buffer;
 a frame that does not fit what has arrived gets memory of its own, into which the rest is received directly.
-A frame handed out is never written again, so messages may keep slices of it.
+A frame handed out is not written to while a view of it exists, so messages may keep slices of it.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final, cast
+
+from protocol.client.frame_memory import FrameMemory
 
 _INTAKE: Final = 64 * 1024
 
@@ -16,11 +18,16 @@ class FrameReceiver(asyncio.BufferedProtocol):
     """Calls `on_frame(memoryview)` per frame, and `on_lost(reason)` once, when the connection has ended."""
 
     def __init__(
-        self, on_frame: Callable[[memoryview], None], on_lost: Callable[[str], None], max_frame: int
+        self,
+        on_frame: Callable[[memoryview], None],
+        on_lost: Callable[[str], None],
+        max_frame: int,
+        memory: FrameMemory | None = None,
     ) -> None:
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._max_frame = max_frame
+        self._memory = memory or FrameMemory()
         self._intake = memoryview(bytearray(_INTAKE))
         self._start = 0
         self._end = 0
@@ -61,7 +68,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
                 return
             start += 4
             have = min(size, end - start)
-            frame = memoryview(bytearray(size))
+            frame = self._memory.take(size)
             frame[:have] = intake[start : start + have]
             start += have
             if have < size:

@@ -16,6 +16,7 @@ from protocol.client.errors import (
     RequestTimeoutError,
     TurnedAwayError,
 )
+from protocol.client.frame_memory import FrameMemory
 from protocol.client.security import ClientSecurity
 
 _FIRST_PAUSE_S: Final = 0.05
@@ -48,6 +49,7 @@ class ConnectionPool:
         self._failures: dict[Address, _Failures] = {}
         self._retired: list[Connection] = []
         self._closed = False
+        self._memory = FrameMemory()
 
     def existing(self, address: Address, lane: str) -> Connection | None:
         """An open connection, without making one."""
@@ -82,6 +84,7 @@ class ConnectionPool:
                 sasl=self._security.sasl,
                 timeout_s=self._timeout_s,
                 connect_timeout_s=self._connect_timeout_s,
+                memory=self._memory,
             )
         except (ConnectError, ConnectionLostError, RequestTimeoutError) as failure:
             # A peer that takes connections and drops them (a proxy, a dead tunnel) is as good as none.

@@ -120,7 +120,7 @@ async def test_large_answers_are_received_where_they_stay():
         view = answer.responses[0].partitions[0].records
         assert view == records
         assert isinstance(view.obj, bytearray)
-        assert len(records) < len(view.obj) < len(records) + 200  # a slice of the frame itself
+        assert len(records) < len(view.obj) <= len(records) * 9 // 8  # a slice of the frame's own memory
 
 
 async def test_wrong_correlation_id_ends_the_connection_for_all():
