@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, cast
@@ -47,7 +48,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers", "_blocked", "_buffer", "_busy", "_closing", "_flush_due", "_info", "_more", "_out",
-        "_out_size", "_outbox", "_owner", "_reading", "_room", "_serve", "_starved", "_transport",
+        "_out_size", "_outbox", "_owner", "_reading", "_received_at", "_room", "_serve", "_starved", "_transport",
         "_unanswered", "last_active",
     )  # fmt: skip
 
@@ -65,7 +66,8 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_due = False
         self._blocked = False  # a request is pending that no other may overtake
         self._reading = True
-        self._busy = False  # it has sent something a moment ago as well
+        self._received_at = -math.inf
+        self._busy = False  # it had sent something a moment before that as well
         self._starved = False  # its next frame is large, and others hold the memory for it
         self._closing = False
         self._transport: asyncio.Transport | None = None
@@ -100,8 +102,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._buffer.received(nbytes)
         now = self._owner.now()
-        self._busy = now - self.last_active < BUSY_S
-        self.last_active = now
+        self._busy = now - self._received_at < BUSY_S
+        self._received_at = self.last_active = now
         if self._answers.ending:
             self._buffer.discard()
             return
