@@ -48,8 +48,8 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers", "_blocked", "_buffer", "_busy", "_closing", "_flush_due", "_info", "_more", "_out",
-        "_out_size", "_outbox", "_owner", "_reading", "_received_at", "_room", "_serve", "_starved", "_transport",
-        "_unanswered", "last_active",
+        "_out_size", "_outbox", "_owner", "_reading", "_received_at", "_room", "_serve", "_starved",
+        "_transport", "_unanswered", "last_active",
     )  # fmt: skip
 
     def __init__(self, owner: ConnectionOwner, serve: Serve, max_frame: int) -> None:
