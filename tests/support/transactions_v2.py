@@ -9,16 +9,22 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from protocol.client import Connection
+from protocol.client.cluster import ClusterClient
+from protocol.client.topic_calls import NewTopic
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.end_txn_request import EndTxnRequest
 from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.init_producer_id_request import InitProducerIdRequest
+from protocol.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.records import Record, build_batch
 from tests.support.sides import Side
+from tests.support.transactions import read_until
 
 BOUND_S = 60.0
+SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "300"}
+"""Of the brokers of these tests."""
 V1, V2 = 4, 5
 """Versions of EndTxn: the last of transactions version 1, the first of version 2."""
 
@@ -148,3 +154,28 @@ async def raw_producer(side: Side, name: str) -> AsyncIterator[RawProducer]:
         yield RawProducer(connection, name)
     finally:
         await connection.close()
+
+
+async def create(side: Side, *topics: str) -> None:
+    """Make topics and wait until their leader knows it."""
+    async with ClusterClient(side.bootstrap) as client:
+        await client.create_topics([NewTopic(topic, 1, 1) for topic in topics])
+    connection = await side.connect()
+    try:
+        async with asyncio.timeout(BOUND_S):
+            for topic in topics:
+                partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+                request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+                while (await connection.send(request, 6)).topics[0].partitions[0].error_code:
+                    await asyncio.sleep(0.05)
+    finally:
+        await connection.close()
+
+
+async def committed(side: Side, topic: str, *values: str) -> list[str]:
+    """What read_committed readers find, once it is as long as `values`."""
+
+    def done(found: list[str]) -> bool:
+        return len(found) >= len(values)
+
+    return await asyncio.to_thread(read_until, side.bootstrap, topic, "read_committed", done)

@@ -1,74 +1,19 @@
-"""One connection against a broker that behaves as badly as the test wants, on both event loops."""
+"""One open connection against a broker that behaves as badly as the test wants, on both event loops."""
 
 import asyncio
-import contextlib
-import datetime
 import functools
-import ipaddress
-import ssl
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 import uvloop
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
-from protocol.api import ApiKey
-from protocol.client import (
-    AuthenticationError,
-    ConnectError,
-    Connection,
-    ConnectionLostError,
-    NotSupportedError,
-    RequestTimeoutError,
-    SaslPlain,
-)
-from protocol.errors import DecodeError, KafkaError
-from protocol.messages.api_versions_response import ApiVersion, ApiVersionsResponse
+from protocol.client import ConnectionLostError, RequestTimeoutError
+from protocol.errors import DecodeError
 from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.messages.list_groups_request import ListGroupsRequest
-from protocol.messages.list_groups_response import ListedGroup, ListGroupsResponse
-from protocol.messages.metadata_request import MetadataRequest
 from protocol.messages.produce_request import ProduceRequest
-from protocol.messages.sasl_authenticate_response import SaslAuthenticateResponse
-from protocol.messages.sasl_handshake_response import SaslHandshakeResponse
-from tests.support.fake_broker import FakeBroker, Peer, Received, Script
-
-
-def groups(*names: str) -> ListGroupsResponse:
-    return ListGroupsResponse(groups=[ListedGroup(group_id=name, protocol_type="") for name in names])
-
-
-def asked(received: Received) -> str:
-    return received.body.states_filter[0]
-
-
-def question(name: str) -> ListGroupsRequest:
-    return ListGroupsRequest(states_filter=[name])
-
-
-@contextlib.asynccontextmanager
-async def talking(script: Script, **options) -> AsyncIterator[tuple[FakeBroker, Connection]]:
-    async with FakeBroker(script) as broker:
-        connection = await Connection.open("127.0.0.1", broker.port, client_id="tests", **options)
-        try:
-            yield broker, connection
-        finally:
-            await connection.close()
-
-
-async def echo(peer: Peer) -> None:
-    while True:
-        received = await peer.request()
-        await peer.answer(received, groups(asked(received)))
-
-
-def names(answer: ListGroupsResponse) -> list[str]:
-    return [group.group_id for group in answer.groups]
+from tests.support.fake_broker import Peer
+from tests.support.talking import asked, echo, groups, names, question, talking
 
 
 async def test_answers_find_their_requests_in_any_order():
@@ -310,166 +255,6 @@ async def test_writing_waits_for_a_slow_reader():
         assert all(names(answer) for answer in await asyncio.gather(*tasks))
 
 
-# Versions
-
-
-def versions_script(
-    refusals: list[Callable[[Peer, Received], Awaitable[None]]], asked_for: list[int]
-) -> Script:
-    async def script(peer: Peer) -> None:
-        while True:
-            received = await peer.request(raw_versions=True)
-            if received.api_key != ApiKey.API_VERSIONS:
-                await peer.answer(received, groups("ok"))
-                continue
-            asked_for.append(received.version)
-            if refusals:
-                await refusals.pop(0)(peer, received)
-            else:
-                peer.versions[ApiKey.LIST_GROUPS] = (0, 3)
-                await peer.answer(received, peer.offered())
-
-    return script
-
-
-async def refuse_naming_2(peer: Peer, received: Received) -> None:
-    rows = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=2)]
-    await peer.answer(received, ApiVersionsResponse(error_code=35, api_keys=rows), version=0)
-
-
-async def refuse(peer: Peer, received: Received) -> None:
-    await peer.answer(received, ApiVersionsResponse(error_code=35), version=0)
-
-
-async def fail(peer: Peer, received: Received) -> None:
-    await peer.answer(received, ApiVersionsResponse(error_code=42))
-
-
-@pytest.mark.parametrize(
-    ("refusals", "expected"), [([], [4]), ([refuse_naming_2], [4, 2]), ([refuse], [4, 0])]
-)
-async def test_agreeing_on_versions(refusals, expected):
-    asked_for: list[int] = []
-    async with talking(versions_script(list(refusals), asked_for)) as (_, connection):
-        assert asked_for == expected
-        assert connection.version_of(ListGroupsRequest) == 3
-        assert connection.version_of(ListGroupsRequest, 1) == 1
-        assert names(await connection.send(ListGroupsRequest())) == ["ok"]
-
-
-async def test_versions_that_cannot_be_agreed_on():
-    with pytest.raises(KafkaError, match="ApiVersions"):
-        async with talking(versions_script([fail], [])):
-            pass
-    with pytest.raises(KafkaError, match="ApiVersions"):
-        async with talking(versions_script([refuse, refuse], [])):
-            pass
-
-
-async def test_apis_that_are_not_common():
-    async def script(peer: Peer) -> None:
-        del peer.versions[ApiKey.METADATA]
-        peer.versions[ApiKey.LIST_GROUPS] = (90, 91)
-        await peer.request()
-
-    async with talking(script) as (broker, connection):
-        with pytest.raises(NotSupportedError, match=f"{broker.address}.*does not offer Metadata"):
-            await connection.send(MetadataRequest())
-        with pytest.raises(NotSupportedError, match="ListGroups versions 90 to 91"):
-            await connection.send(ListGroupsRequest())
-
-
-# Opening
-
-
-async def test_nobody_there():
-    async with FakeBroker(echo) as broker:
-        port = broker.port
-    with pytest.raises(ConnectError, match=f"127.0.0.1:{port}: cannot connect"):
-        await Connection.open("127.0.0.1", port)
-    with pytest.raises(ConnectError, match=r"no\.such\.host\.invalid:9092"):
-        await Connection.open("no.such.host.invalid", 9092)
-
-
-async def test_somebody_who_says_nothing():
-    async def script(peer: Peer) -> None:
-        await peer.reader.read()
-
-    async with FakeBroker(script) as broker:
-        with pytest.raises(RequestTimeoutError, match=r"ApiVersions within 0\.05 s"):
-            await Connection.open("127.0.0.1", broker.port, timeout_s=0.05)
-
-
-def sasl_script(password: bytes) -> Script:
-    async def script(peer: Peer) -> None:
-        shake = await peer.request()
-        if shake.body.mechanism != "PLAIN" or not password:
-            await peer.answer(shake, SaslHandshakeResponse(error_code=33, mechanisms=["OAUTHBEARER"]))
-            return
-        await peer.answer(shake, SaslHandshakeResponse(mechanisms=["PLAIN"]))
-        login = await peer.request()
-        if bytes(login.body.auth_bytes) != b"\0ada\0" + password:
-            await peer.answer(login, SaslAuthenticateResponse(error_code=58, error_message="no entry"))
-            return
-        await peer.answer(login, SaslAuthenticateResponse())
-        await echo(peer)
-
-    return script
-
-
-async def test_sasl_plain():
-    async with talking(sasl_script(b"secret"), sasl=SaslPlain("ada", "secret")) as (_, connection):
-        assert names(await connection.send(question("a"))) == ["a"]
-    with pytest.raises(AuthenticationError, match="user 'ada' is refused: no entry") as refused:
-        async with talking(sasl_script(b"other"), sasl=SaslPlain("ada", "secret")):
-            pass
-    assert "secret" not in str(refused.value)
-    with pytest.raises(AuthenticationError, match="offered: OAUTHBEARER"):
-        async with talking(sasl_script(b""), sasl=SaslPlain("ada", "secret")):
-            pass
-    assert "secret" not in repr(SaslPlain("ada", "secret"))
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fake broker")])
-    now = datetime.datetime.now(datetime.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "broker.pem"
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(private + built.public_bytes(serialization.Encoding.PEM))
-    return path
-
-
-async def test_tls(certificate):
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate)
-    async with FakeBroker(echo, tls=server) as broker:
-        trusting = ssl.create_default_context(cafile=certificate)
-        connection = await Connection.open("127.0.0.1", broker.port, ssl=trusting)
-        big = "y" * 32_000
-        answers = await asyncio.gather(*(connection.send(question(f"{n}{big}")) for n in range(20)))
-        assert [names(answer)[0] for answer in answers] == [f"{n}{big}" for n in range(20)]
-        await connection.close()
-        with pytest.raises(ConnectError, match="certificate"):
-            await Connection.open("127.0.0.1", broker.port, ssl=ssl.create_default_context())
-
-
 @pytest.mark.parametrize(
     "case",
     [
@@ -484,16 +269,9 @@ async def test_tls(certificate):
         test_no_answer_in_time_fails_the_request_and_the_connection,
         test_a_late_answer_to_a_cancelled_request_is_no_harm,
         test_writing_waits_for_a_slow_reader,
-        test_nobody_there,
-        test_somebody_who_says_nothing,
     ],
     ids=lambda case: getattr(case, "func", case).__name__,
 )
 def test_the_same_on_uvloop(case):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(case())
-
-
-def test_tls_on_uvloop(certificate):
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(test_tls(certificate))
