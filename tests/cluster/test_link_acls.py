@@ -3,111 +3,29 @@
 confluent-kafka's AdminClient makes the source's ACLs and reads the target's.
 """
 
-import asyncio
 import contextlib
 import os
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from protocol.client import ClusterClient
 from replicator.acl_report import acl_report
-from replicator.preflight import Level, check_link
 from replicator.progress import ProgressStore
 from replicator.writers import grant_writers, revoke_writers
-from tests.cluster.links import Pair, copied_to, create, eventually, fresh, produce, running, some
-from tests.support.apache_kafka import apache_kafka, kafka_script
+from tests.cluster.acls import Acls, two_with_acls
+from tests.cluster.links import Pair, create, eventually, fresh, produce, running, some
+from tests.support.apache_kafka import kafka_script
+from tests.support.slow import slow
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-_AUTHORIZER = (
-    "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users=User:ANONYMOUS",
-)
-
 
 @pytest.fixture(scope="module")
-def pair():
-    with ThreadPoolExecutor(2) as side_by_side, contextlib.ExitStack() as stack:
-        clusters = [apache_kafka(name, *_AUTHORIZER) for name in ("acl-east", "acl-west")]
-        yield Pair("apache", *side_by_side.map(stack.enter_context, clusters))
-
-
-class Acls:
-    """ACLs of one cluster as (kind, pattern, name, principal, operation, permission)."""
-
-    def __init__(self, bootstrap):
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
-
-    async def add(self, *rows):
-        made = self._admin.create_acls([_binding(row) for row in rows], request_timeout=30)
-        await asyncio.gather(*map(asyncio.wrap_future, made.values()))
-
-    async def remove(self, *rows):
-        gone = self._admin.delete_acls([_filter(row) for row in rows], request_timeout=30)
-        found = await asyncio.gather(*map(asyncio.wrap_future, gone.values()))
-        assert all(len(matches) == 1 for matches in found)
-
-    async def about(self, tag):
-        """Those whose resource's name holds `tag`."""
-        every = AclBindingFilter(
-            ResourceType.ANY,
-            None,
-            ResourcePatternType.ANY,
-            None,
-            None,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        found = await asyncio.wrap_future(self._admin.describe_acls(every, request_timeout=30))
-        return {_row(acl) for acl in found if tag in acl.name}
-
-
-def _binding(row):
-    kind, pattern, name, who, operation, permission = row
-    return AclBinding(
-        ResourceType[kind],
-        name,
-        ResourcePatternType[pattern],
-        f"User:{who}",
-        "*",
-        AclOperation[operation],
-        AclPermissionType[permission],
-    )
-
-
-def _filter(row):
-    acl = _binding(row)
-    return AclBindingFilter(
-        acl.restype,
-        acl.name,
-        acl.resource_pattern_type,
-        acl.principal,
-        acl.host,
-        acl.operation,
-        acl.permission_type,
-    )
-
-
-def _row(acl):
-    return (
-        acl.restype.name,
-        acl.resource_pattern_type.name,
-        acl.name,
-        acl.principal.removeprefix("User:"),
-        acl.operation.name,
-        acl.permission_type.name,
-    )
+def pair() -> Iterator[Pair]:
+    with two_with_acls("acl") as pair:
+        yield pair
 
 
 async def test_acls_come_along_without_write_and_go_when_they_are_revoked(pair):
@@ -229,111 +147,6 @@ async def test_without_an_authorizer_the_status_says_why_there_are_no_acls(pair,
         await eventually(told, "the reason", 60)
 
 
-@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a third Apache Kafka: set ISTHMUS_SLOW=1")
-async def test_the_check_names_the_right_that_is_missing_and_the_link_copies_once_it_is_there(pair):
-    """The link's user is ANONYMOUS; here it is no super user and may do what no ACL speaks of."""
-    tag = fresh("rights")
-    own = ("allow.everyone.if.no.acl.found=true", "super.users=User:nobody", _AUTHORIZER[0])
-    with apache_kafka("acl-plain", *own) as plain:
-        link = Pair("apache", plain, pair.west).link(f"{tag}.*")
-        async with ClusterClient(plain) as source, ClusterClient(pair.west) as target:
-            await create(source, tag)
-            await create(source, f"{tag}-fine")
-            await produce(source, tag, some(3))
-            assert _errors(await check_link(source, target, link)) == []
-            denied = ("TOPIC", "LITERAL", tag, "ANONYMOUS", "READ", "DENY")
-            allowed = ("TOPIC", "LITERAL", tag, "ANONYMOUS", "ALL", "ALLOW")
-            await Acls(plain).add(denied, allowed)
-
-            async def named():
-                return _errors(await check_link(source, target, link)) == [
-                    ("rights", link.source.alias, "copying needs READ on these topics", (tag,))
-                ]
-
-            await eventually(named, "the missing right is named", 60)
-            await Acls(plain).remove(denied)
-            async with running(link):
-                await copied_to(target, link, tag, 3)
-
-
-@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a third Apache Kafka: set ISTHMUS_SLOW=1")
-async def test_a_right_that_is_lost_on_the_way_stops_its_topic_alone_and_is_said(pair):
-    """READ at the source, then WRITE at the target, of one topic of two, while the link runs."""
-    own = ("allow.everyone.if.no.acl.found=true", "super.users=User:nobody", _AUTHORIZER[0])
-    with apache_kafka("acl-lost", *own) as plain:
-        for operation, bootstraps in (("READ", (plain, pair.west)), ("WRITE", (pair.east, plain))):
-            tag = fresh(f"lost-{operation.lower()}")
-            link = Pair("apache", *bootstraps).link(f"{tag}.*", retry_refused_s=1, sync_topic_acls=False)
-            fine, lost = f"{tag}-fine", f"{tag}-lost"
-            at = lost if operation == "READ" else f"{link.source.alias}.{lost}"
-            rows = [
-                ("TOPIC", "LITERAL", at, "ANONYMOUS", operation, "DENY"),
-                ("TOPIC", "LITERAL", at, "ANONYMOUS", "ALL", "ALLOW"),
-            ]
-            async with (
-                ClusterClient(bootstraps[0]) as source,
-                ClusterClient(bootstraps[1]) as target,
-                running(link) as run,
-            ):
-                for name in (fine, lost):
-                    await create(source, name)
-                    await produce(source, name, some(3))
-                    await copied_to(target, link, name, 3)
-                await Acls(plain).add(*rows)
-                await produce(source, fine, some(3))
-                await produce(source, lost, some(3))
-                await copied_to(target, link, fine, 6)
-
-                async def said(run=run, lost=lost):
-                    return "AUTHORIZATION" in run.partition(lost).get("reason", "")
-
-                await eventually(said, f"the lost right to {operation} is in the status", 60)
-                await produce(source, fine, some(3))
-                await copied_to(target, link, fine, 9)
-                await Acls(plain).remove(rows[0])
-                await copied_to(target, link, lost, 6)
-
-
-@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="a third Apache Kafka: set ISTHMUS_SLOW=1")
-async def test_the_check_names_rights_on_groups_of_workers_and_transactional_ids(pair):
-    """Denied, named, granted; and what the check has asked leaves nothing behind."""
-    tag = fresh("own")
-    own = ("allow.everyone.if.no.acl.found=true", "super.users=User:nobody", _AUTHORIZER[0])
-    with apache_kafka("acl-own", *own) as plain:
-        link = Pair("apache", pair.east, plain).link(f"{tag}.*", exactly_once=True)
-        transactional = ("TRANSACTIONAL_ID", "PREFIXED", link.transactional_id, "ANONYMOUS")
-        denied = {
-            "READ on the group": [("GROUP", "LITERAL", link.workers_group, "ANONYMOUS", "READ", "DENY")],
-            "WRITE is missing": [(*transactional, "WRITE", "DENY")],
-            "DESCRIBE is missing": [(*transactional, "DESCRIBE", "DENY")],
-            "no idempotent producer": [  # either is enough (KIP-679)
-                ("TOPIC", "LITERAL", "*", "ANONYMOUS", "WRITE", "DENY"),
-                ("BROKER", "LITERAL", "kafka-cluster", "ANONYMOUS", "IDEMPOTENT_WRITE", "DENY"),
-            ],
-        }
-        others = {
-            (kind, pattern, name, who, "ALL", "ALLOW")
-            for rows in denied.values()
-            for kind, pattern, name, who, _, _ in rows
-        }
-        async with ClusterClient(pair.east) as source, ClusterClient(plain) as target:
-            await create(source, tag)
-            await Acls(plain).add(*others)
-
-            async def says(words=None):
-                found = [one.what for one in await check_link(source, target, link)]
-                told = {each for each in denied if any(each in what for what in found)}
-                return told == ({words} if words else set())
-
-            await eventually(says, "nothing is missing", 60)
-            for words, rows in denied.items():
-                await Acls(plain).add(*rows)
-                await eventually(lambda words=words: says(words), f"the check says: {words}", 60)
-                await Acls(plain).remove(*rows)
-            await eventually(says, "nothing is missing any more", 60)
-            assert not [one for one in await target.list_groups() if one.group_id == link.workers_group]
-
-
 async def test_writers_get_their_rights_after_a_fail_over_and_lose_them_again(pair):
     """The source is not asked: what the link withheld is noted at the target."""
     tag = fresh("writers")
@@ -383,12 +196,8 @@ async def test_writers_get_their_rights_after_a_fail_over_and_lose_them_again(pa
         assert (await revoke_writers(target, store, dry_run=False)).done == []
 
 
-def _errors(findings):
-    return [(one.check, one.where, one.what, one.subjects) for one in findings if one.level is Level.ERROR]
-
-
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="starts MirrorMaker 2: set ISTHMUS_SLOW=1")
+@slow("starts MirrorMaker 2")
 async def test_what_mirrormaker_grants_we_grant_and_what_it_leaves_for_ever_we_revoke(pair, tmp_path):
     tag = fresh("beside")
     topic = f"{tag}-orders"
