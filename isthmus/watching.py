@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from isthmus.output import fail, say
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+Port = Annotated[
+    int | None,
+    typer.Option(help="serve Prometheus metrics here (0: a free port) until Ctrl-C", min=0, max=65535),
+]
 
 
 async def serve(

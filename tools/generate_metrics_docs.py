@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from replicator.metrics import MAX_SERIES, METRICS, QUANTILES, Metric
+from tools.generated_page import write_or_check
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 
@@ -42,17 +43,5 @@ def document() -> str:
     return HEAD + "".join(map(row, METRICS)) + TAIL
 
 
-def main() -> int:
-    text = document()
-    if "--check" in sys.argv[1:]:
-        current = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
-        if current != text:
-            print(f"{DOCUMENT} is behind: run python -m tools.generate_metrics_docs")
-            return 1
-        return 0
-    DOCUMENT.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(DOCUMENT, document(), "tools.generate_metrics_docs"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from broker.server.registry import Entry, Registry
 from protocol.api import APIS
+from tools.generated_page import write_or_check
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "protocol.md"
 
@@ -26,8 +27,9 @@ identical offsets): ApiVersions names them only to clients that call themselves 
 TAIL = """
 {absent}
 
-In short, against Kafka 4: no transactions of version 2 (KIP-890), no ACLs, no quotas, no KIP-848 groups, no
-share groups, no telemetry. Clients cope with each of these by themselves: what is missing is not advertised.
+In short, against Kafka 4: no ACLs, no quotas, no KIP-848 groups, no share groups, no telemetry, no delegation
+tokens. Clients cope with each of these by themselves: what is missing is not advertised, and of ACLs and
+quotas only what says that there are none.
 """
 
 
@@ -47,17 +49,5 @@ def document() -> str:
     return HEAD + "".join(map(row, registry)) + TAIL.format(absent=absent)
 
 
-def main() -> int:
-    text = document()
-    if "--check" in sys.argv[1:]:
-        current = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
-        if current != text:
-            print(f"{DOCUMENT} is behind the handlers: run python -m tools.generate_protocol_docs")
-            return 1
-        return 0
-    DOCUMENT.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(DOCUMENT, document(), "tools.generate_protocol_docs"))

@@ -11,7 +11,7 @@ from isthmus.kafka_admin import Cluster, Json, TopologyFile
 from isthmus.output import print_json, print_table
 from isthmus.stores import Asked, run_connectors
 from isthmus.topologies import DEFAULT_FILE, access_of, open_topology
-from isthmus.watching import serve
+from isthmus.watching import Port, serve
 
 if TYPE_CHECKING:
     from protocol.client.access import Access
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 def monitor(
     cluster: Cluster,
-    port: Annotated[
-        int | None,
-        typer.Option(help="serve Prometheus metrics here (0: a free port) until Ctrl-C", min=0, max=65535),
-    ] = None,
+    port: Port = None,
     interval: Annotated[float, typer.Option(help="seconds between two looks")] = 10.0,
     file: TopologyFile = None,
     as_json: Json = False,

@@ -11,7 +11,7 @@ import typer
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table
 from isthmus.topologies import access_of, named_outage
-from isthmus.watching import serve
+from isthmus.watching import Port, serve
 
 if TYPE_CHECKING:
     from monitor.probe import Probe
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 def probe(
     cluster: Cluster,
-    port: Annotated[
-        int | None,
-        typer.Option(help="serve Prometheus metrics here (0: a free port) until Ctrl-C", min=0, max=65535),
-    ] = None,
+    port: Port = None,
     seconds: Annotated[float, typer.Option("--for", help="how long, without --port", min=1)] = 10.0,
     interval: Annotated[float, typer.Option(help="seconds between two messages to a broker", min=0.05)] = 1.0,
     deadline: Annotated[float, typer.Option(help="seconds after which a message is late", min=0.05)] = 2.0,

@@ -4,7 +4,6 @@ ISTHMUS_SLOW=1 kills fifteen times, as the case asks for, otherwise three times;
 50,000 keys at any time, after cleanings have come to their end.
 """
 
-import os
 import random
 import threading
 import time
@@ -24,10 +23,10 @@ from confluent_kafka.admin import (
 )
 
 from tests.support.broker import BrokerProcess
+from tests.support.slow import SLOW, slow
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-SLOW = os.environ.get("ISTHMUS_SLOW") == "1"
 KILLS = 15 if SLOW else 3
 KEYS = 500
 MANY_KEYS, MANY_KILLS = 50_000, 8
@@ -166,7 +165,7 @@ def test_killed_again_and_again(process: BrokerProcess) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SLOW, reason="takes minutes: ISTHMUS_SLOW=1 runs it")
+@slow("takes minutes")
 @pytest.mark.timeout(3600)
 def test_killed_at_any_time_with_many_keys(process: BrokerProcess) -> None:
     """Every kill comes at a random moment after a cleaning that this broker has brought to its end."""

@@ -16,9 +16,9 @@ from tests.chaos.broken import RULES
 from tests.chaos.checker import ANOMALIES
 from tests.chaos.directed import STORIES
 from tests.chaos.run import run
+from tests.support.slow import slow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
-_SLOW = pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="set ISTHMUS_SLOW=1")
 ROOT = Path(__file__).parents[2]
 _ENDED_WITHIN_S = 430
 _ALWAYS = "high_watermark"
@@ -62,7 +62,11 @@ def _chaos(folder: Path) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize(
-    "rule", [pytest.param(rule, marks=() if rule == _ALWAYS else _SLOW) for rule in sorted(RULES)]
+    "rule",
+    [
+        pytest.param(rule, marks=() if rule == _ALWAYS else slow("a story for each rule"))
+        for rule in sorted(RULES)
+    ],
 )
 def test_without_a_rule_an_anomaly_is_found(tmp_path: Path, rule: str) -> None:
     report = run(tmp_path, seed=1, seconds=0, broken=rule)

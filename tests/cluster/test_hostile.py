@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.support.broker import BrokerProcess
+from tests.support.slow import slow
 
 pytestmark = pytest.mark.cluster
 
@@ -158,9 +159,7 @@ def test_idle_connections_are_cheap(broker: BrokerProcess) -> None:
     until(lambda: open_connections(broker) == 0)
 
 
-@pytest.mark.skipif(
-    os.environ.get("ISTHMUS_SLOW") != "1", reason="takes half a minute: ISTHMUS_SLOW=1 runs it"
-)
+@slow("takes half a minute")
 def test_ten_thousand_idle_connections(
     broker: BrokerProcess, record_property: Callable[[str, object], None]
 ) -> None:

@@ -4,7 +4,6 @@ The judge is librdkafka. Two of them run always, with one kill; with ISTHMUS_SLO
 """
 
 import asyncio
-import os
 import random
 import signal
 
@@ -34,16 +33,16 @@ from tests.cluster.links import (
 )
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
+from tests.support.slow import SLOW, slow
 from tests.support.zookeeper import fresh_chroot
 from transfer.ledger import Copied
 from transfer.offset_map import Run
 
-SLOW = bool(os.environ.get("ISTHMUS_SLOW"))
 KILLS = 20 if SLOW else 1
 PARTITIONS = 4
 LONG_S = 120.0
 pytestmark = pytest.mark.timeout(1800 if SLOW else 180)
-needs_time = pytest.mark.skipif(not SLOW, reason="takes minutes: set ISTHMUS_SLOW=1")
+needs_time = slow("takes minutes")
 
 
 @pytest.fixture(

@@ -9,31 +9,10 @@ from protocol.client import ClusterClient, Isolation
 from protocol.records import iter_headers
 from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
-from tests.cluster.links import (
-    LinkProcess,
-    consumed,
-    copied_to,
-    create,
-    eventually,
-    fresh,
-    running,
-    two_brokers,
-)
+from tests.cluster.links import LinkProcess, consumed, copied_to, create, eventually, fresh, running
 
 COUNT = 6000
 FEW = 200
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("small")) as made:
-        yield made
-
-
-@pytest.fixture
-async def clients(pair):
-    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
-        yield east, west
 
 
 def write_one_by_one(bootstrap: str, topic: str, count: int = COUNT, codec: str = "none") -> None:

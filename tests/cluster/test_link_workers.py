@@ -1,7 +1,6 @@
 """Several workers of one link as real processes: they share it, come, go, are killed and stopped."""
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ from tests.cluster.links import LinkProcess, Pair, create, eventually, fresh, pr
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.numbered import NumberedProducer, Verdict, judge, together
+from tests.support.slow import slow
 from tests.support.zookeeper import fresh_chroot
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -33,13 +33,9 @@ APACHE = (
 )
 
 
-def only_slow(what: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason=f"{what}: set ISTHMUS_SLOW=1")
-
-
 @pytest.fixture(
     scope="module",
-    params=["isthmus", pytest.param("apache", marks=[pytest.mark.interop, only_slow("with Apache Kafka")])],
+    params=["isthmus", pytest.param("apache", marks=[pytest.mark.interop, slow("with Apache Kafka")])],
 )
 def pair(request, zookeeper_server, tmp_path_factory):
     """East is ours; the workers' group is at west, which is ours or Apache Kafka's."""
@@ -169,7 +165,7 @@ async def test_workers_share_a_link_and_only_what_one_had_moves_when_it_is_kille
 
 
 @pytest.mark.timeout(900)
-@only_slow("some minutes of stops")
+@slow("some minutes of stops")
 async def test_a_worker_that_was_stopped_for_long_writes_nothing_when_it_wakes_up(pair, tmp_path):
     """Others have its partitions by then. What it had on its way is known by its sequence numbers."""
     topic = fresh("stopped")

@@ -1,6 +1,5 @@
 """A broker with two log directories of which one, or both, fail: real file systems, clients, processes."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,13 +11,11 @@ from kazoo.client import KazooClient
 
 from tests.support.broker import BrokerProcess
 from tests.support.disks import Disk, disk
+from tests.support.slow import slow
 from tests.support.stored_values import stored
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-SLOW = pytest.mark.skipif(
-    os.environ.get("ISTHMUS_SLOW") != "1", reason="the same by another way: ISTHMUS_SLOW=1 runs it"
-)
 
 
 class Broker(BrokerProcess):
@@ -139,7 +136,7 @@ def disks(tmp_path: Path) -> Iterator[tuple[Disk, Path]]:
         yield weak, sound
 
 
-@pytest.mark.parametrize("found_by", ["read", pytest.param("write", marks=SLOW)])
+@pytest.mark.parametrize("found_by", ["read", pytest.param("write", marks=slow("the same by another way"))])
 def test_a_disk_that_gives_errors(
     start: Callable[..., Broker], disks: tuple[Disk, Path], found_by: str
 ) -> None:
@@ -225,7 +222,7 @@ def test_a_topic_deleted_while_its_disk_is_away_is_made_anew_and_the_old_one_nev
     assert broker.lines("it is kept as") == 1
 
 
-@SLOW
+@slow("the same by another way")
 def test_a_broker_whose_only_disk_fails_ends_and_says_why(
     start: Callable[..., Broker], disks: tuple[Disk, Path]
 ) -> None:

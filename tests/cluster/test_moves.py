@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from tests.support.moves import (
     throttle,
     throttle_keys,
 )
+from tests.support.slow import slow
 from tests.support.three_brokers import (
     consume,
     create,
@@ -35,7 +35,6 @@ from tests.support.three_brokers import (
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-slow = pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="starts Java: set ISTHMUS_SLOW=1")
 Make = Callable[[int], Cluster]
 
 RATE = 400_000
@@ -91,7 +90,7 @@ def plan(tmp_path: Path, **replicas: Sequence[int]) -> str:
     return str(path)
 
 
-@slow
+@slow("starts Java")
 @pytest.mark.interop
 def test_kafka_reassign_partitions_with_a_throttle_verify_and_cancel(cluster: Make, tmp_path: Path) -> None:
     kafka_script()
@@ -125,7 +124,7 @@ def test_kafka_reassign_partitions_with_a_throttle_verify_and_cancel(cluster: Ma
     assert consume(made, "t", 8000) == [KILOBYTE] * 8000
 
 
-@slow
+@slow("starts Java")
 @pytest.mark.interop
 def test_kafka_leader_election_preferred_and_unclean(cluster: Make) -> None:
     kafka_script()

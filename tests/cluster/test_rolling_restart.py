@@ -8,7 +8,6 @@ again, counts what had to be tried again. Each restart says how long a producer 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -32,15 +31,14 @@ from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
 from tests.support.apache_kafka import kafka_libraries, kafka_script
 from tests.support.broker import Cluster
+from tests.support.slow import slow
 from tests.support.steady_load import Consuming, Producing
 from tests.support.transactions import LEVELS, read_until
 from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif(
-        os.environ.get("ISTHMUS_SLOW") != "1", reason="restarts three brokers under load: ISTHMUS_SLOW=1"
-    ),
+    slow("restarts three brokers under load"),
 ]
 Make = Callable[[int], Cluster]
 PARTITIONS = 6

@@ -3,7 +3,6 @@
 With ISTHMUS_SLOW=1 all of it, else the shortest way through.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,11 @@ import pytest
 
 from tests.support.apache_kafka import kafka_tool
 from tests.support.secure_side import SCRAM_MODULE, SecureSide, secure_side
+from tests.support.slow import slow
 from tests.support.zookeeper import fresh_chroot
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]
 TOOLS = "org.apache.kafka.tools"
-slow = pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="Java tools: set ISTHMUS_SLOW=1")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,8 @@ def written(path: Path, settings: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("listener", "mechanism"), [pytest.param("SSL", "", marks=slow), ("SASL_SSL", "SCRAM-SHA-512")]
+    ("listener", "mechanism"),
+    [pytest.param("SSL", "", marks=slow("Java tools")), ("SASL_SSL", "SCRAM-SHA-512")],
 )
 def test_console_clients(side, tmp_path, listener, mechanism):
     config = written(tmp_path / "client.properties", side.java_client(listener, mechanism))
@@ -51,7 +51,7 @@ def test_console_clients(side, tmp_path, listener, mechanism):
     assert read.splitlines() == lines
 
 
-@slow
+@slow("Java tools")
 def test_scram_users_by_kafka_configs(side, tmp_path):
     config = written(tmp_path / "admin.properties", side.java_client("SASL_PLAINTEXT", "PLAIN"))
     where = ("--bootstrap-server", side.address("SASL_PLAINTEXT"), "--command-config", config)
@@ -81,7 +81,7 @@ def test_scram_users_by_kafka_configs(side, tmp_path):
     assert "Completed updating config for user carol" in gone
 
 
-@slow
+@slow("Java tools")
 def test_a_wrong_password_is_named(side, tmp_path):
     config = side.java_client("SASL_SSL", "SCRAM-SHA-256", "wrong")
     with pytest.raises(AssertionError, match="invalid credentials with SASL mechanism SCRAM-SHA-256"):

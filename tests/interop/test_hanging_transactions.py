@@ -5,7 +5,6 @@ starts of a JVM: with ISTHMUS_SLOW=1 only. Compared with Apache Kafka (ISTHMUS_O
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
 
@@ -16,12 +15,13 @@ from protocol.client.topic_calls import NewTopic
 from protocol.errors import ErrorCode
 from tests.support.apache_kafka import kafka_tool
 from tests.support.sides import SIDES, Side, StartSide
+from tests.support.slow import slow
 from tests.support.transactions import raw_fetch, read_to_end
 from tests.support.transactions_v2 import BOUND_S, Identity, RawProducer
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="starts Java: set ISTHMUS_SLOW=1"),
+    slow("starts Java"),
 ]
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 AN_HOUR_MS = 3_600_000

@@ -34,14 +34,13 @@ from protocol.types import TopicPartition
 from tests.support.batches import T0, batch, records_of
 from tests.support.cleaning import clean
 from tests.support.kafka_directories import BEFORE_4, NEWEST, Kafka, dump, earlier_kafka
+from tests.support.slow import slow
 from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("ISTHMUS_SLOW") != "1", reason="Kafka 3.9's log directories: ISTHMUS_SLOW=1 runs it"
-    ),
+    slow("Kafka 3.9's log directories"),
 ]
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC: Final = 500

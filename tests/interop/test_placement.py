@@ -4,7 +4,6 @@ Without racks both give the same brokers. With racks ours spreads at least as we
 many racks as Kafka's does, and where there are more replicas than racks none gets two more than another.
 """
 
-import os
 import random
 import subprocess
 from collections import Counter
@@ -16,10 +15,11 @@ import pytest
 
 from broker.control.assignment import Candidate, place
 from tests.support.kafka_directories import BEFORE_4, earlier_kafka, environment
+from tests.support.slow import slow
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="starts Java: set ISTHMUS_SLOW=1"),
+    slow("starts Java"),
 ]
 PROGRAM = Path(__file__).with_name("Assignments.java")
 Wanted = tuple[list[Candidate], int, int, int]

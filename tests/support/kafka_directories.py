@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 
 from tests.support.apache_kafka import _free_ports, kafka_script
+from tests.support.slow import SLOW
 
 NEWEST: Final = "4.3"
 BEFORE_4: Final = "3.9"
@@ -43,7 +44,7 @@ def earlier_kafka() -> None:
     libraries = _home(BEFORE_4) / "libs"
     if libraries.is_dir():
         return
-    if os.environ.get("ISTHMUS_SLOW") != "1" or shutil.which("mvn") is None:
+    if not SLOW or shutil.which("mvn") is None:
         pytest.skip(f"no Kafka {BEFORE_4} in {libraries}: ISTHMUS_SLOW=1 and Maven on PATH fetch it")
     incomplete = libraries.with_name(f"libs.{os.getpid()}")
     fetched = subprocess.run(

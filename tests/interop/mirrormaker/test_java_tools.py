@@ -24,6 +24,7 @@ from tests.cluster.links import (
     two_brokers,
 )
 from tests.support.apache_kafka import apache_kafka, kafka_script
+from tests.support.slow import slow
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -82,7 +83,7 @@ _IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
             },
             *("_", "."),
             id="separator of topics only",
-            marks=pytest.mark.skipif(os.environ.get("ISTHMUS_SLOW") != "1", reason="set ISTHMUS_SLOW=1"),
+            marks=slow("another separator"),
         ),
         pytest.param({"naming": "identity"}, {"replication_policy_class": _IDENTITY}, "", ".", id="identity"),
     ],

@@ -6,7 +6,6 @@ internal topics, of its own.
 """
 
 import asyncio
-import os
 
 import pytest
 
@@ -17,14 +16,13 @@ from replicator.progress import read_ledgers
 from tests.cluster.links import Pair, content, create, eventually, fresh, produce, records, running, some
 from tests.interop.mirrormaker.launcher import mirrormaker
 from tests.support.apache_kafka import apache_kafka
+from tests.support.slow import slow
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(
-        os.environ.get("ISTHMUS_SLOW") != "1", reason="starts MirrorMaker 2: set ISTHMUS_SLOW=1 (two minutes)"
-    ),
+    slow("starts MirrorMaker 2, two minutes"),
 ]
 
 BOUND_S = 600
