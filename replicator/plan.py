@@ -46,7 +46,7 @@ async def plan_of(settings: LinkSettings) -> LinkPlan:
     plan = LinkPlan(settings.name)
     for end in (settings.source, settings.target):
         try:
-            async with asyncio.timeout(_CONNECT_S), end.client("isthmus-cli", connect_timeout_s=_CONNECT_S):
+            async with asyncio.timeout(_CONNECT_S), end.at_once():
                 pass
         except (ProtocolError, TimeoutError) as error:
             silent = f"{end.alias} ({end.bootstrap}): no answer within {_CONNECT_S:g} s"
@@ -62,8 +62,8 @@ async def plan_of(settings: LinkSettings) -> LinkPlan:
 
 async def _fill(plan: LinkPlan, settings: LinkSettings) -> None:
     async with (
-        settings.source.client("isthmus-cli") as source,
-        settings.target.client("isthmus-cli") as target,
+        settings.source.at_once() as source,
+        settings.target.at_once() as target,
     ):
         found = await found_now(source, target, settings)
         plan.not_copied = found.refused

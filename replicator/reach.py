@@ -10,7 +10,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
-from protocol.client import ClientError, ClusterClient, WrongClusterError
+from protocol.client import NO_RETRIES, ClientError, ClusterClient, WrongClusterError
 from protocol.errors import ProtocolError
 from replicator.metrics import LinkMetrics
 from replicator.settings import ClusterEnd, LinkSettings
@@ -36,33 +36,40 @@ class Reach:
     async def connect(
         self, stop: asyncio.Event, stack: AsyncExitStack
     ) -> tuple[ClusterClient, ClusterClient] | None:
-        """Clients of source and target; None when told to stop before."""
-        clients = []
-        for end in (self._settings.source, self._settings.target):
-            client = await self._one(end, stop)
-            if client is None:
-                return None
-            stack.push_async_exit(client)
-            clients.append(client)
-        return clients[0], clients[1]
+        """Clients of source and target, which `stack` closes; None when told to stop before."""
+        opening = [
+            asyncio.create_task(self._one(end, stop, stack))
+            for end in (self._settings.source, self._settings.target)
+        ]
+        try:
+            source, target = await asyncio.gather(*opening)
+        finally:
+            for task in opening:
+                task.cancel()
+            await asyncio.gather(*opening, return_exceptions=True)
+        return None if source is None or target is None else (source, target)
 
-    async def _one(self, end: ClusterEnd, stop: asyncio.Event) -> ClusterClient | None:
+    async def _one(self, end: ClusterEnd, stop: asyncio.Event, stack: AsyncExitStack) -> ClusterClient | None:
         while True:
-            client = end.client(f"isthmus-link-{self._settings.name}")
+            client = end.client(f"isthmus-link-{self._settings.name}", first_contact=NO_RETRIES)
             opening = asyncio.ensure_future(client.__aenter__())
             stopping = asyncio.ensure_future(stop.wait())
             waiting = {opening, stopping}
-            done, _ = await asyncio.wait(waiting, timeout=ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
-            if not done:  # a client tries for longer than anybody likes to wait for a word
-                self._silent(end, TimeoutError())
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            if not opening.done():
-                opening.cancel()
-                await asyncio.gather(opening, return_exceptions=True)
+            try:
+                done, _ = await asyncio.wait(waiting, timeout=ANSWER_S, return_when=asyncio.FIRST_COMPLETED)
+                if not done:  # somebody takes the connection, or its packets, and says nothing
+                    self._silent(end, TimeoutError())
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stopping.cancel()
+                if not opening.done():
+                    opening.cancel()
+                    await asyncio.gather(opening, return_exceptions=True)
+            if opening.cancelled():
                 return None
             error = opening.exception()
             if error is None:
+                stack.push_async_exit(client)
                 self._answers(end)
                 return client
             if not isinstance(error, ProtocolError):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from protocol.client import ClusterClient
+from protocol.client import NO_RETRIES, ClusterClient
 from protocol.client.properties import client_security
 from replicator.filters import TopicFilter
 from replicator.naming import Naming
@@ -33,6 +33,7 @@ CONFIG_PROPERTIES_EXCLUDE = (
     r"isthmus\.mirror\.source",
 )
 
+_CONNECT_S = 5.0
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -57,6 +58,10 @@ class ClusterEnd(BaseModel):
         """A client of this cluster, not connected yet. Raises ValueError for wrong security settings."""
         security = client_security(self.properties)
         return ClusterClient(self.bootstrap, client_id=client_id, config=security, name=self.alias, **options)
+
+    def at_once(self, client_id: str = "isthmus-cli") -> ClusterClient:
+        """A client for somebody who waits: that nobody lets it in is said after one try at each address."""
+        return self.client(client_id, connect_timeout_s=_CONNECT_S, first_contact=NO_RETRIES)
 
 
 class Flow(BaseModel):

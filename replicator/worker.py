@@ -93,11 +93,15 @@ class LinkStatus:
         self.connected = asyncio.Event()
         """Both clusters have answered once."""
 
+    @property
+    def problems(self) -> dict[str, str]:
+        """Of clusters that do not answer, by alias."""
+        return dict(self.reach.problems) if self.reach is not None else {}
+
     def to_json(self) -> dict[str, Any]:
         """Link, topics, partitions, groups."""
         if self.link is None:
-            problems = dict(self.reach.problems) if self.reach is not None else {}
-            return {"link": self.name, "state": "connecting", "problems": problems}
+            return {"link": self.name, "state": "connecting", "problems": self.problems}
         return self.link.to_json()
 
 

@@ -87,7 +87,7 @@ async def _mirrors(settings: LinkSettings) -> dict[str, str]:
     if settings.on_recreated != "new_mirror":
         return {}
     try:
-        async with settings.target.client("isthmus-cli") as target:
+        async with settings.target.at_once() as target:
             return await mirrors_now(target, settings)
     except ProtocolError as error:
         fail(f"{settings.target.alias}: {error}")

@@ -86,7 +86,7 @@ async def _acknowledge(
     from replicator.mirrors.on_record import open_ever
     from replicator.progress import ProgressStore
 
-    async with settings.target.client("isthmus-cli") as client:
+    async with settings.target.at_once() as client:
         store = ProgressStore(client, settings.progress_topic)
         progress = await (store.refresh() if dry_run else store.load())
         if settings.offsets == "identical":

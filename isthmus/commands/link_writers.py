@@ -85,5 +85,5 @@ def _run(
 async def _asked(settings: LinkSettings, call: Callable[..., Awaitable[WritersResult]]) -> WritersResult:
     from replicator.progress import ProgressStore
 
-    async with settings.target.client("isthmus-cli") as client:
+    async with settings.target.at_once() as client:
         return await call(client, ProgressStore(client, settings.progress_topic))

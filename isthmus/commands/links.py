@@ -143,8 +143,8 @@ async def _drift(settings: LinkSettings) -> list[Drift]:
     from replicator import drift
 
     async with (
-        settings.source.client("isthmus-cli") as source,
-        settings.target.client("isthmus-cli") as target,
+        settings.source.at_once() as source,
+        settings.target.at_once() as target,
     ):
         return await drift.drift(source, target, settings)
 
@@ -179,8 +179,8 @@ async def _acls(settings: LinkSettings) -> dict[str, Any]:
     from replicator.acl_report import acl_report
 
     async with (
-        settings.source.client("isthmus-cli") as source,
-        settings.target.client("isthmus-cli") as target,
+        settings.source.at_once() as source,
+        settings.target.at_once() as target,
     ):
         return await acl_report(source, target, settings)
 
@@ -236,11 +236,11 @@ async def _translate(
     from replicator.progress import read_ledgers
     from replicator.translate import Direction, translate_group
 
-    async with settings.target.client("isthmus-cli") as client:
+    async with settings.target.at_once() as client:
         ledgers = await read_ledgers(client, settings.name)
     if group is not None:
         side = settings.target if back else settings.source
-        async with side.client("isthmus-cli") as client:
+        async with side.at_once() as client:
             committed = {tp: found.offset for tp, found in (await client.committed(group)).items()}
     else:
         committed = {TopicPartition(str(topic), partition): int(offset or 0)}

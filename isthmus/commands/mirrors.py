@@ -153,7 +153,7 @@ def failover(
         from replicator.mirrors.switching import failover as switch
 
         async with AsyncExitStack() as stack:
-            target = await stack.enter_async_context(settings.target.client("isthmus-cli"))
+            target = await stack.enter_async_context(settings.target.at_once())
             source = await _if_it_answers(settings.source, stack)
             mirrors = await find_mirrors(target, settings, names)
             return (await switch(source, target, settings, mirrors, say_once())).to_json()
@@ -271,11 +271,9 @@ async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool 
     from replicator.mirrors.assessing import find_mirrors, risks
 
     async with AsyncExitStack() as stack:
-        target = await stack.enter_async_context(settings.target.client("isthmus-cli"))
+        target = await stack.enter_async_context(settings.target.at_once())
         if live:
-            source: ClusterClient | None = await stack.enter_async_context(
-                settings.source.client("isthmus-cli")
-            )
+            source: ClusterClient | None = await stack.enter_async_context(settings.source.at_once())
         else:
             source = await _if_it_answers(settings.source, stack)
         mirrors = await find_mirrors(target, settings, topics)
@@ -312,8 +310,8 @@ async def _partings(
 @asynccontextmanager
 async def _both(settings: LinkSettings) -> AsyncIterator[tuple[ClusterClient, ClusterClient]]:
     async with (
-        settings.source.client("isthmus-cli") as source,
-        settings.target.client("isthmus-cli") as target,
+        settings.source.at_once() as source,
+        settings.target.at_once() as target,
     ):
         yield source, target
 

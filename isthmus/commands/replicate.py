@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from replicator.settings import LinkSettings
     from replicator.worker import LinkStatus
 
-_SAY_AFTER_S = 6.0
-"""A little longer than a link itself takes to notice that a cluster is silent."""
+_SAY_AFTER_S = 2.0
+"""A cluster that refuses may be starting; it is given so long before anybody is told."""
+_SILENT_AFTER_S = 4.0
+"""With that a little longer than a link itself takes to notice that a cluster is silent."""
 
 
 def replicate(
@@ -234,14 +236,14 @@ async def _serve(
 async def _tell(status: LinkStatus, where: str) -> None:
     """Says that a link is ready, or first that it is not. A topology's supervisor takes either line as a
     process that runs: a link outlives an absent cluster, and `isthmus status` says which one that is."""
-    try:
-        async with asyncio.timeout(_SAY_AFTER_S):
-            await status.connected.wait()
-    except TimeoutError:
-        silent = "; ".join(status.reach.problems.values()) if status.reach is not None else ""
-        say(
-            f"isthmus link {status.name} is not ready, and goes on trying: {silent or 'no answer yet'}{where}"
-        )
+    from replicator.reach import set_within
+
+    connected = await set_within(status.connected, _SAY_AFTER_S)
+    if not connected and not status.problems:
+        connected = await set_within(status.connected, _SILENT_AFTER_S)
+    if not connected:
+        silent = "; ".join(status.problems.values()) or "no answer yet"
+        say(f"isthmus link {status.name} is not ready, and goes on trying: {silent}{where}")
         await status.connected.wait()
     _settle()
     say(f"isthmus link {status.name} ready{where}")

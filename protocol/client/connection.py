@@ -8,6 +8,9 @@ gets no answer in time closes the connection: nothing says that what comes next 
 import asyncio
 import itertools
 import math
+import os
+import re
+import socket
 import ssl as tls
 import time
 from collections.abc import Callable
@@ -38,6 +41,8 @@ DEFAULT_MAX_FRAME: Final = 256 * 1024 * 1024
 
 # Kafka's clients authenticate anew after 85 to 95 % of a session's time.
 _USED_SHARE: Final = 0.85
+
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 _SOFTWARE: Final = {"client_software_name": "isthmus", "client_software_version": "0.1.0"}
 
@@ -99,7 +104,7 @@ class Connection:
                 f"{self.peer}: no connection within {connect_timeout_s or timeout_s:g} s"
             ) from None
         except OSError as error:
-            reason = error.strerror or str(error) or "the connection was closed"
+            reason = _reason(error, host)
             kind = TurnedAwayError if ssl and _was_there(error) else ConnectError
             raise kind(f"{self.peer}: cannot connect: {reason}") from error
         self._transport = transport
@@ -289,6 +294,18 @@ class Connection:
 def _was_there(error: OSError) -> bool:
     """Whether the attempt got as far as TLS."""
     return isinstance(error, tls.SSLError | ConnectionResetError | BrokenPipeError | ConnectionAbortedError)
+
+
+def _reason(error: OSError, host: str) -> str:
+    """The same words whichever event loop, and however many addresses the name has (asyncio puts the attempts
+    at all of them into one text)."""
+    if isinstance(error, socket.gaierror):
+        return f"unknown host {host} ({error.strerror})"
+    if isinstance(error, tls.SSLError):
+        return error.strerror or str(error)
+    numbers = [error.errno] if error.errno else [int(number) for number in _ERRNO.findall(str(error))]
+    words = [os.strerror(number) for number in dict.fromkeys(numbers)]
+    return "; ".join(words) or str(error) or "the connection was closed"
 
 
 def _name(request: type[Request[Any]]) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 from protocol.client.errors import (
     AuthenticationError,
     ClientError,
+    ConnectError,
     ConnectionLostError,
     TurnedAwayError,
 )
@@ -60,7 +61,15 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
     ),
     (r"SASL mechanism .* is refused", "the listener offers other mechanisms: set one as sasl.mechanism"),
     (r"[Aa]uthenticat|password|credential|user .* is refused", _USER),
-    (r"no connection within|[Rr]efused|unreachable|not known|resolve", ""),
+    (
+        r"unknown host",
+        "correct the name in this cluster's address, or have this machine's DNS (or hosts file) know it",
+    ),
+    (r"[Cc]onnection refused", "nobody listens there: correct host and port, or start its brokers"),
+    (
+        r"no connection within|[Uu]nreachable|[Nn]o route",
+        "check the address, the network and firewalls between, and whether its brokers run",
+    ),
 )
 _BROKEN_OFF: Final = r"[Cc]onnection|closed|lost|reset|no answer"
 _ELSE: Final = "check the address, the network, TLS and the user that is set for this cluster"
@@ -69,18 +78,22 @@ _NOBODY: Final = "no broker can be reached: "
 
 def advice(words: str, protocol: str = "PLAINTEXT") -> str:
     """What to do about `words`, the text of the error that ended the attempt with this security.protocol."""
-    for pattern, to_do in _KNOWN:
-        if re.search(pattern, words):
-            return to_do or "check the address, the network between, and whether its brokers run"
+    known = _known(words)
+    if known:
+        return known
     if re.search(_BROKEN_OFF, words):
         return _NOT_THERE if protocol.upper().endswith("SSL") else _PLAIN
     return _ELSE
 
 
+def _known(words: str) -> str:
+    return next((to_do for pattern, to_do in _KNOWN if re.search(pattern, words)), "")
+
+
 def explained(error: ClientError, name: str, bootstrap: str, protocol: str) -> ClientError:
     """The error of a first contact with its cluster named: by `name`, or by its address where it has none.
 
-    Where somebody was there and did not let this client in, `to_do` says what to do about it.
+    `to_do` says what to do about it, where nobody is there or somebody does not let this client in.
     """
     if error.to_do:
         return error
@@ -89,4 +102,6 @@ def explained(error: ClientError, name: str, bootstrap: str, protocol: str) -> C
     found = type(error)(f"{where or f'{bootstrap} cannot be reached ({protocol})'}: {words}")
     if isinstance(error, AuthenticationError | ConnectionLostError | TurnedAwayError):
         found.to_do = advice(words, protocol)
+    elif isinstance(error, ConnectError):
+        found.to_do = _known(words)
     return found

@@ -76,14 +76,17 @@ class Router:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         connect_timeout_s: float = 10.0,
         retry: RetryPolicy | None = None,
+        first_contact: RetryPolicy | None = None,
         name: str = "",
     ) -> None:
-        """`name` is what people call the cluster, for errors."""
+        """`name` is what people call the cluster, for errors. `first_contact` is how long entering goes on
+        trying, as `retry` unless it is given: who is asked by people says at once that nobody is there."""
         self._bootstrap = parse_bootstrap(bootstrap)
         self._name = name
         self._protocol = (config or PLAINTEXT).protocol
         self._pool = ConnectionPool(client_id, config or PLAINTEXT, timeout_s, connect_timeout_s)
         self.retry = retry or RetryPolicy()
+        self._first_contact = first_contact or self.retry
         self.timeout_s = timeout_s
         self.cluster_id: str | None = None
         self.controller_id = -1
@@ -104,7 +107,7 @@ class Router:
             return await self.metadata(())
 
         try:
-            await retrying(ask, self.retry, curable=again)
+            await retrying(ask, self._first_contact, curable=again)
         except ClientError as error:
             await self.close()
             raise self.explained(error) from error
