@@ -171,6 +171,14 @@ class ErrorCode(IntEnum):
 class ProtocolError(Exception):
     """Base of everything this package raises."""
 
+    to_do: str = ""
+    """What the user may do about it, where that is known; a part of the text."""
+
+    @property
+    def what(self) -> str:
+        """The text without what to do."""
+        return str(self)
+
 
 class DecodeError(ProtocolError):
     """Bytes that are not what they claim to be. Says which message, which field and at which position."""

@@ -1,6 +1,6 @@
 """The periodic jobs of a link: what a cluster cannot do now is said once and tried again.
 
-Owns trying, waiting and remembering what is wrong now (`problems`, by job). It must not know what the jobs
+Owns trying, waiting and remembering what is wrong now (`troubles`, by job). It must not know what the jobs
 do. A client that meets another cluster than before (`WrongClusterError`) ends the link: no waiting helps.
 """
 
@@ -14,6 +14,7 @@ from protocol.client import WrongClusterError
 from protocol.errors import ProtocolError
 from replicator.metrics import LinkMetrics
 from replicator.reach import set_within
+from replicator.troubles import Troubles
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -28,7 +29,7 @@ class Jobs:
     def __init__(self, name: str, metrics: LinkMetrics) -> None:
         self._name = name
         self._metrics = metrics
-        self.problems: dict[str, str] = {}
+        self.troubles = Troubles()
 
     async def attempt(self, what: str, job: Job) -> bool:
         """Whether the job went through. What a cluster could not do now is tried again by the caller."""
@@ -37,12 +38,11 @@ class Jobs:
         except WrongClusterError:
             raise
         except ProtocolError as error:
-            if self.problems.get(what) != str(error):
+            if self.troubles.note(what, error):
                 _log.warning("%s: %s: %s", self._name, what, error)
-            self.problems[what] = str(error)
             self._metrics.errors.labels(self._name, what).inc()
             return False
-        self.problems.pop(what, None)
+        self.troubles.pop(what, None)
         return True
 
     async def until_done(self, what: str, job: Job) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from protocol.client import LATEST, NO_RETRIES, ClusterClient, Isolation
+from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolation
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.acknowledgements import Acknowledged, differences_of, open_differences
+from replicator.link_standing import link_standing
 from replicator.mirror_rows import Mirror
 from replicator.piecemeal import piecemeal
 from replicator.progress import ProgressStore
@@ -29,10 +30,11 @@ _SOURCE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
-    """Where a partition can be read up to (committed); None and the reason while that is not known."""
+    """Where a partition can be read up to (committed), and from; None and why while that is not known."""
 
     offset: int | None
     state: str = ""
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class LinkReport:
     """Changed by command, and not as in the link's file."""
     mirrors: dict[str, Any] = field(default_factory=dict)
     """By source topic, of those whose mirror is not their first: the current one and those before it."""
+    standing: dict[str, Any] = field(default_factory=dict)
+    """The link as a whole (`link_standing`)."""
 
 
 async def link_report(settings: LinkSettings) -> LinkReport:
@@ -58,6 +62,8 @@ async def link_report(settings: LinkSettings) -> LinkReport:
     ) as client:
         store = ProgressStore(client, settings.progress_topic)
         progress = await store.refresh()
+        own = (await client.metadata([settings.progress_topic])).topics.get(settings.progress_topic)
+        has_topic = own is not None and not own.error
         ledgers = {tp: entry.ledger for tp, entry in progress.entries().items()}
     problem = ""
     ends: Mapping[TopicPartition, SourceEnd] = {}
@@ -73,11 +79,16 @@ async def link_report(settings: LinkSettings) -> LinkReport:
     workers = reports(progress.notes)
     owner = owners(workers)
     desired = Desired.read(progress.notes)
+    names = settings.names()
     rows = [
-        row(tp, ledger, ends.get(tp), known)
+        (
+            row(tp, ledgers[tp], ends.get(tp), known)
+            if tp in ledgers
+            else not_begun(tp, names.at_target(tp.topic))
+        )
         | at_worker(tp, owner.get(tp))
         | {"paused": desired.paused_because(tp)}
-        for tp, ledger in sorted(ledgers.items())
+        for tp in sorted(ledgers.keys() | owner.keys())
     ]
     return LinkReport(
         rows,
@@ -86,6 +97,9 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         [one.to_json() for one in workers],
         dict(desired.settings),
         mirrors_json(progress.mirrors),
+        link_standing(
+            workers, settings.name, known=has_topic, source_problem=problem, paused=desired.paused_as_a_whole
+        ),
     )
 
 
@@ -127,7 +141,8 @@ async def source_ends(
         else:
             there.append(tp)
     offsets, refused = await readable_ends(client, there)
-    found |= {tp: SourceEnd(offset) for tp, offset in offsets.items()}
+    firsts, _ = await log_starts(client, there)
+    found |= {tp: SourceEnd(offset, first=firsts.get(tp)) for tp, offset in offsets.items()}
     return found | {tp: SourceEnd(None, f"the source says {e.code.name}") for tp, e in refused.items()}
 
 
@@ -135,24 +150,59 @@ async def readable_ends(
     client: ClusterClient, tps: Collection[TopicPartition]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
     """Offsets behind the last committed record, and why some partitions have none now."""
+    return await _listed(client, tps, LATEST)
 
+
+async def log_starts(
+    client: ClusterClient, tps: Collection[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+    """The first offsets that are still there, and why some partitions have none now."""
+    return await _listed(client, tps, EARLIEST)
+
+
+async def _listed(
+    client: ClusterClient, tps: Collection[TopicPartition], spot: int
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
     async def ask(part: list[TopicPartition]) -> dict[TopicPartition, int]:
-        spots = dict.fromkeys(part, LATEST)
+        spots = dict.fromkeys(part, spot)
         listed = await client.list_offsets(spots, isolation=Isolation.READ_COMMITTED, retry=NO_RETRIES)
         return {tp: at.offset for tp, at in listed.items()}
 
     return await piecemeal(ask, tps)
 
 
+def not_begun(tp: TopicPartition, at_target: str) -> dict[str, Any]:
+    """A partition that a worker has, and of which nothing is on record yet."""
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "at_target": at_target,
+        "copied": 0,
+        "left_out": 0,
+        "next_source_offset": None,
+        "lag": None,
+        "state": "not begun",
+        "lost": None,
+        "runs": 0,
+        "gaps": [],
+        "acknowledged": [],
+        "superseded": [],
+        "notes": [],
+    }
+
+
 def row(
     tp: TopicPartition, ledger: PartitionLedger, end: SourceEnd | None, known: Acknowledged | None = None
 ) -> dict[str, Any]:
-    """One partition. `lag` is None while it is unknown; then `state` says why."""
-    lag = None
+    """One partition. `lag` is None while it is unknown; then `state` says why. `lost`: source offsets from,
+    to (excluded) that are gone there and neither copied nor on record: a gap once the partition goes on."""
+    lag = lost = None
     state = end.state if end is not None else "the source does not answer"
     if end is not None and end.offset is not None:
         lag = max(end.offset - ledger.next_source_offset, 0)
         state = "behind" if lag else "copied"
+        if end.first is not None and end.first > ledger.next_source_offset:
+            lost = (ledger.next_source_offset, end.first)
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -162,6 +212,7 @@ def row(
         "next_source_offset": ledger.next_source_offset,
         "lag": lag,
         "state": state,
+        "lost": lost,
         "runs": len(ledger.runs),
         "gaps": [(gap.start, gap.end, gap.reason) for gap in (*ledger.former_gaps, *ledger.gaps)],
         "acknowledged": [

@@ -20,6 +20,7 @@ from replicator.filters import NameFilter
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin, OriginSink
 from replicator.partitions import Partitions
+from replicator.phase import FENCING, FIRST, PROGRESS, Phase
 from replicator.progress import Entry, ProgressStore
 from replicator.refused import RefusedBatches
 from replicator.settings import LinkSettings
@@ -51,6 +52,7 @@ class Parts:
         self.topic_filter = settings.topic_filter()
         self.group_filter = NameFilter(settings.groups, settings.groups_exclude)
         self.poke = asyncio.Event()
+        self.phase = Phase(PROGRESS)
         self.found = Found()
         self.book = Book(metrics, settings.retry_refused_s, self.poke.set)
         flow = settings.flow
@@ -169,7 +171,17 @@ class Parts:
     async def fence(self) -> None:
         """Takes away from workers that are gone what they may still have open. Raises ProtocolError."""
         timeout_ms = int(self.settings.transaction_timeout_s * 1000)
-        await fence(self.target_client, self.store, lambda: {*self.living(), self.incarnation}, timeout_ms)
+        await fence(
+            self.target_client,
+            self.store,
+            lambda: {*self.living(), self.incarnation},
+            timeout_ms,
+            begins=self._fencing,
+        )
+
+    def _fencing(self) -> None:
+        if self.phase.step is FIRST:  # later it is done beside everything else
+            self.phase.enter(FENCING)
 
     def may_write(self) -> bool:
         """Whether no other worker has the partitions of this one."""

@@ -14,6 +14,7 @@ from protocol.client import NO_RETRIES, ClientError, ClusterClient, WrongCluster
 from protocol.errors import ProtocolError
 from replicator.metrics import LinkMetrics
 from replicator.settings import ClusterEnd, LinkSettings
+from replicator.troubles import Troubles
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -22,12 +23,14 @@ ANSWER_S = 5.0
 
 
 class Reach:
-    """Both ends of one link; `problems` has a text for each that does not answer, by alias."""
+    """Both ends of one link; `troubles` has one for each that does not answer, by alias."""
 
     def __init__(self, settings: LinkSettings, metrics: LinkMetrics) -> None:
         self._settings = settings
         self._metrics = metrics
-        self.problems: dict[str, str] = {}
+        self.troubles = Troubles()
+        self.clients: dict[str, ClusterClient] = {}
+        """Of those that have answered, by alias."""
         self._said: dict[str, type[Exception]] = {}
         """Of which kind of trouble the log speaks already."""
         for end in (settings.source, settings.target):
@@ -70,6 +73,7 @@ class Reach:
             error = opening.exception()
             if error is None:
                 stack.push_async_exit(client)
+                self.clients[end.alias] = client
                 self._answers(end)
                 return client
             if not isinstance(error, ProtocolError):
@@ -98,23 +102,22 @@ class Reach:
 
     def _silent(self, end: ClusterEnd, error: Exception) -> None:
         self._metrics.cluster_up.labels(self._settings.name, end.alias).set(0)
-        problem = _text(end, error)
+        self.troubles.note(end.alias, _named(end, error))
         if self._said.get(end.alias) is not type(error):
             self._said[end.alias] = type(error)
-            _log.warning("%s: %s", self._settings.name, problem)
-        self.problems[end.alias] = problem
+            _log.warning("%s: %s", self._settings.name, self.troubles[end.alias])
 
     def _answers(self, end: ClusterEnd) -> None:
         self._metrics.cluster_up.labels(self._settings.name, end.alias).set(1)
         self._said.pop(end.alias, None)
-        if self.problems.pop(end.alias, None) is not None:
+        if self.troubles.pop(end.alias, None) is not None:
             _log.info("%s: %s can be reached again", self._settings.name, end.alias)
 
 
-def _text(end: ClusterEnd, error: Exception) -> str:
+def _named(end: ClusterEnd, error: Exception) -> Exception | str:
     """Errors of clients name the cluster themselves (`ClusterClient.explained`)."""
     if isinstance(error, ClientError):
-        return str(error)
+        return error
     words = str(error) or f"no answer within {ANSWER_S:g} s"
     return f"{end.alias} cannot be reached ({end.bootstrap}): {words}"
 

@@ -12,6 +12,7 @@ from replicator.acl_sync import AclSync
 from replicator.discovery import discover
 from replicator.mirrormaker.takeover import take_over
 from replicator.parts import Parts
+from replicator.phase import TAKE_OVER
 from replicator.progress import Entry, Progress
 
 
@@ -32,7 +33,9 @@ class Start:
         progress = await self.take_lead()
         if progress.initial is None or parts.settings.widens:
             if not leading:
-                raise ClientError("the worker that leads this link has not begun it yet")
+                error = ClientError("the worker that leads this link has not begun it yet")
+                error.to_do = "look at what that one waits for"
+                raise error
             await self._begin(progress)
             progress = await parts.store.refresh()
         parts.partitions.stored = progress.entries()
@@ -61,6 +64,7 @@ class Start:
     async def _take_over(self) -> dict[TopicPartition, Entry]:
         """Stores what MirrorMaker 2 has copied as the link's own progress."""
         parts = self._parts
+        parts.phase.enter(TAKE_OVER)
         source, target = parts.source_client, parts.target_client
         here, there = await source.metadata(None), await target.metadata(None)
         found = discover(here.topics, there.topics, parts.topic_filter, parts.naming)

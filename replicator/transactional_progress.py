@@ -185,18 +185,20 @@ async def fence(
     store: ProgressStore,
     living: Callable[[], Collection[str]],
     timeout_ms: int = 30_000,
+    begins: Callable[[], None] = lambda: None,
 ) -> None:
     """Takes the transactional ids of all who are gone: what they left open is aborted, and one that was only
     paused can end nothing any more. To be done before progress is read. Raises ProtocolError.
 
     Each takes a while, in which a worker that was paused may join again: it is left alone then, and what it
-    has registered meanwhile stays on record.
+    has registered meanwhile stays on record. `begins` is called where there is somebody to fence.
     """
     progress = await store.refresh()
     seen = dict(progress.registrations)
     gone = []
     for name, owner in list(progress.transactional_ids.items()):
         if owner not in living():
+            begins()
             _log.info("the producer %s of a worker that is gone is fenced", name)
             await client.init_transactional_producer(name, timeout_ms)
             gone.append(name)

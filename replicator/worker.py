@@ -26,10 +26,13 @@ from replicator.lease import LeaseHeld, LeaseLost
 from replicator.link_report import mirrors_json, readable_ends
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
+from replicator.phase import CLAIM, CLUSTERS, COPIES, ENDS, FIRST, PROGRESS, WISHES, WORKERS, Phase
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
 from replicator.starting import Start
+from replicator.troubles import Trouble
 from replicator.upkeep import Upkeep
+from replicator.workers.announcing import announcing
 from replicator.workers.obeying import Obeying
 from replicator.workers.planning import OtherSourceError
 from replicator.workers.sharing import Exclusive, Shared, Sharing
@@ -58,7 +61,7 @@ async def run_link(
     def make(source: ClusterClient, target: ClusterClient, metrics: LinkMetrics, reach: Reach) -> Link:
         return Link(settings, source, target, metrics, reach, rest)
 
-    return await run_connected(settings, stop, registry, status, make)
+    return await run_connected(settings, stop, registry, status, make, rest)
 
 
 async def run_connected(
@@ -67,15 +70,17 @@ async def run_connected(
     registry: CollectorRegistry,
     status: LinkStatus | None,
     make: Callable[[ClusterClient, ClusterClient, LinkMetrics, Reach], Any],
+    rest: str = "",
 ) -> int:
     """Connects both clusters, then runs what `make` gives: it has `run(stop)` and `to_json()`."""
     status = status or LinkStatus(settings.name)
     metrics = LinkMetrics(settings.name, registry, settings.metrics_max_series)
     reach = status.reach = Reach(settings, metrics)
     async with AsyncExitStack() as stack:
-        clients = await reach.connect(stop, stack)
+        async with announcing(settings, reach, status.standing, rest):
+            clients = await reach.connect(stop, stack)
         if clients is None:
-            why = "; ".join(reach.problems.values()) or "stopped before both clusters had answered"
+            why = "; ".join(reach.troubles.texts.values()) or "stopped before both clusters had answered"
             _log.error("%s ended and has copied nothing: %s", status.name, why)
             return EXIT_FAILED
         status.connected.set()
@@ -92,16 +97,22 @@ class LinkStatus:
         self.link: Link | None = None
         self.connected = asyncio.Event()
         """Both clusters have answered once."""
+        self._phase = Phase(CLUSTERS)
 
     @property
     def problems(self) -> dict[str, str]:
         """Of clusters that do not answer, by alias."""
-        return dict(self.reach.problems) if self.reach is not None else {}
+        return self.reach.troubles.texts if self.reach is not None else {}
+
+    def standing(self) -> dict[str, Any]:
+        """Its state and, before both clusters have answered, what it waits for."""
+        troubles = self.reach.troubles if self.reach is not None else {}
+        return self._phase.to_json(next(iter(troubles.values()), None), link=self.name)
 
     def to_json(self) -> dict[str, Any]:
         """Link, topics, partitions, groups."""
         if self.link is None:
-            return {"link": self.name, "state": "connecting", "problems": self.problems}
+            return {"link": self.name, **self.standing(), "problems": self.problems}
         return self.link.to_json()
 
 
@@ -125,14 +136,13 @@ class Link:
         self._start = Start(parts, self._upkeep.acls)
         self._finding = Finding(parts, self._upkeep.note_settings)
         self._sharing: Sharing = (
-            Shared(settings, target, parts, self._finding, self.problems, rest)
+            Shared(settings, target, parts, self._finding, self, rest)
             if settings.shared
             else Exclusive(settings, parts.store)
         )
         self._obeying = Obeying(parts, self._upkeep.groups, self._sharing.give_up)
         self._taking_lead = asyncio.Lock()
         self._begun = asyncio.Event()
-        self._state = "starting"
         self._nobody_left = True
         self._at_the_end: list[tuple[str, Job]] = []
         """What is done once more when the link ends in order, so that a planned failover loses nothing."""
@@ -176,7 +186,7 @@ class Link:
     async def _end(
         self, jobs: list[asyncio.Task[None]], sharing: asyncio.Task[None], broken: BaseException | None
     ) -> int:
-        self._state = "stopping"
+        self._parts.phase.enter(ENDS)
         self._parts.engine.stop()
         for running in jobs:
             running.cancel()
@@ -204,7 +214,11 @@ class Link:
         sharing.cancel()
         await asyncio.gather(sharing, return_exceptions=True)
         last = [("lease", self._sharing.release)]
-        if not self._begun.is_set() or not await self._last("workers", self._leave):
+        if not self._begun.is_set():
+            if self._parts.phase.step is not PROGRESS:
+                await self._last("report", self._sharing.unsay)
+            return
+        if not await self._last("workers", self._leave):
             return
         if not self._nobody_left:
             last = []
@@ -244,14 +258,18 @@ class Link:
         ]
 
     async def _start_and_discover(self) -> None:
-        parts = self._parts
-        await self._jobs.until_done("progress", parts.store.load)
-        await self._jobs.until_done("lease", self._sharing.begin)
+        parts, phase = self._parts, self._parts.phase
+        await self._jobs.until_done(PROGRESS.job, parts.store.load)
+        phase.enter(CLAIM)
+        await self._jobs.until_done(CLAIM.job, self._sharing.begin)
         self._begun.set()
+        phase.enter(WORKERS)
         await self._sharing.ready()
-        await self._jobs.until_done("control", self._obeying.once)
-        await self._jobs.until_done("start", lambda: self._start.load(leading=self._sharing.leading))
-        self._state = "running"
+        phase.enter(WISHES)
+        await self._jobs.until_done(WISHES.job, self._obeying.once)
+        phase.enter(FIRST)
+        await self._jobs.until_done(FIRST.job, lambda: self._start.load(leading=self._sharing.leading))
+        parts.phase.enter(COPIES)
         settings = parts.settings
         await self._jobs.attempt("topics", self._find)
         if settings.sync_topic_configs:
@@ -269,7 +287,7 @@ class Link:
         parts.engine.pace.limit = parts.settings.rate_limit / self._sharing.workers
 
     async def _report(self) -> None:
-        if self._state == "running":
+        if self._parts.phase.step is not PROGRESS:  # before that there may be no topic to write to
             await self._sharing.report()
 
     async def _find(self) -> None:
@@ -325,16 +343,28 @@ class Link:
 
     def problems(self) -> dict[str, str]:
         """What is wrong now, by what it concerns."""
-        workers, wishes = self._sharing.to_json().get("problem"), self._obeying.problem
+        wishes = self._obeying.problem
         transactions = self._parts.transactions.problem if self._parts.transactions else ""
         return {
-            **self._reach.problems,
-            **self._jobs.problems,
+            **self._reach.troubles.texts,
+            **self._jobs.troubles.texts,
             **self._parts.topics.problems,
-            **({"workers": workers} if workers else {}),
+            **({"workers": self._sharing.problem} if self._sharing.problem else {}),
             **({"settings": wishes} if wishes else {}),
             **({"transactions": transactions} if transactions else {}),
         }
+
+    def since(self) -> dict[str, int]:
+        """When those of the problems began of which that is known (ms)."""
+        return {**self._reach.troubles.since, **self._jobs.troubles.since}
+
+    def standing(self) -> dict[str, Any]:
+        """Its state and, before it copies, what it waits for."""
+        phase = self._parts.phase
+        trouble = self._jobs.troubles.get(phase.step.job)
+        if phase.step is WORKERS and self._sharing.problem:
+            trouble = Trouble(self._sharing.problem, "", phase.since_ms)
+        return phase.to_json(trouble, link=self._parts.settings.name)
 
     def to_json(self) -> dict[str, Any]:
         """The link's status."""
@@ -342,7 +372,7 @@ class Link:
         with_acls = parts.settings.sync_topic_acls
         return {
             "link": parts.settings.name,
-            "state": self._state,
+            **self.standing(),
             "worker": self._sharing.to_json(),
             "source_cluster": parts.source_client.cluster_id,
             "target_cluster": parts.target_client.cluster_id,

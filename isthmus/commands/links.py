@@ -8,16 +8,16 @@ import typer
 
 from isthmus.commands.link_check import check
 from isthmus.commands.link_control import pause, restart, resume, set_settings
-from isthmus.commands.link_gaps import acknowledge_gap, noted
+from isthmus.commands.link_gaps import acknowledge_gap
+from isthmus.commands.link_status import status
 from isthmus.commands.link_writers import grant_writers, revoke_writers
-from isthmus.links import File, Json, LinkName, link_of, target_only
-from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
+from isthmus.links import File, Json, LinkName, link_of
+from isthmus.output import DIFFERENCES, USAGE, fail, print_json, print_table, say
 from isthmus.stores import run_connectors
-from isthmus.topologies import DEFAULT_FILE, unanswered
+from isthmus.topologies import DEFAULT_FILE
 
 if TYPE_CHECKING:
     from replicator.drift import Drift
-    from replicator.link_report import LinkReport
     from replicator.settings import LinkSettings
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Links: what they have copied, whether they can, and what they shall do.",
 )
+app.command()(status)
 app.command()(check)
 app.command()(acknowledge_gap)
 app.command()(pause)
@@ -33,90 +34,6 @@ app.command()(restart)
 app.command()(grant_writers)
 app.command()(revoke_writers)
 app.command("set")(set_settings)
-
-
-@app.command()
-def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
-    """Show per partition what was copied, what is left, which worker has it, and every gap; and all workers.
-
-    Workers tell every few seconds how they stand; what none of them says anything about has no worker.
-    Ends with 3 when there are gaps that nobody has acknowledged (isthmus links acknowledge-gap).
-
-    Example: isthmus links status 'east->west'
-    """
-    from replicator.link_report import link_report
-
-    settings, asked = link_of(link, file)
-    report = run_connectors(lambda: link_report(settings), target_only(asked))
-    if report.source_problem:
-        silent = unanswered(asked.topology, asked.clusters[:1], file) if asked is not None else []
-        note(f"lag is not known: {(silent or [report.source_problem])[0]}")
-    if as_json:
-        print_json(
-            {
-                "link": link,
-                "partitions": report.rows,
-                "source_problem": report.source_problem,
-                "workers": report.workers,
-                "settings_changed": report.settings,
-                "mirrors": report.mirrors,
-            }
-        )
-    else:
-        _show(report.rows)
-        _show_mirrors(report.mirrors)
-        _show_workers(report)
-    if report.differences:
-        raise typer.Exit(DIFFERENCES)
-
-
-def _show(rows: list[dict[str, Any]]) -> None:
-    columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state", "worker")
-    print_table(columns, [[row[column] for column in columns] for row in rows])
-    for row in rows:
-        where = f"{row['topic']}-{row['partition']}"
-        for start, end, reason in row["gaps"]:
-            say(f"gap: {where} source offsets {start} to {end}: {reason}{noted(row, 'gap', start, end)}")
-        for start, end, reason in row["superseded"]:
-            at = f"{row['at_target']}-{row['partition']}"
-            known = noted(row, "superseded", start, end)
-            say(f"superseded: {at} offsets {start} to {end}: {reason}{known}")
-        if row["left_out"]:
-            say(f"left out: {where} {row['left_out']} records that have been at the target (origin_headers)")
-        for text in row["notes"]:
-            say(f"note: {where} {text}")
-        if row["paused"]:
-            say(f"paused: {where} {row['paused']}")
-        elif row["at_worker"] not in (None, "running"):
-            say(f"{row['at_worker']}: {where} {row['reason']}")
-
-
-def _show_mirrors(mirrors: dict[str, Any]) -> None:
-    for topic, mirror in mirrors.items():
-        say(f"mirror: {topic} is copied into {mirror['current']} now")
-        for one in mirror["former"]:
-            say(f"former mirror: {topic} was copied into {one['at_target']}: {one['why']}")
-
-
-def _show_workers(report: LinkReport) -> None:
-    for one in report.workers:
-        lead = ", leads" if one["leads"] else ""
-        silent = ", silent" if one["silent"] else ""
-        rest = f", {one['rest']}" if one["rest"] else ""
-        has = f"{one['partitions']} partitions, {one['rate']} bytes/s"
-        say(f"worker: {one['worker']}: {has}{lead}{silent}{rest}{_delivery(one['guarantee'])}")
-        for what, problem in one["problems"].items():
-            say(f"problem: {one['worker']}: {what}: {problem}")
-    for name, value in report.settings.items():
-        say(f"setting: {name} = {value} (changed by command: isthmus links set)")
-
-
-def _delivery(guarantee: dict[str, Any]) -> str:
-    if guarantee.get("delivery") != "exactly once":
-        return ""
-    age, aborted = guarantee["last_commit_age_s"], guarantee["aborted"]
-    last = "nothing committed yet" if age is None else f"last commit {age:.1f} s before it said so"
-    return f", exactly once ({last}, {guarantee['committed']} commits, {aborted} aborts)"
 
 
 @app.command()

@@ -8,10 +8,9 @@ from protocol.errors import ProtocolError
 
 
 class ClientError(ProtocolError):
-    """Base of the errors of connections. Asking again may cure each of them, unless it says not."""
+    """Base of the errors of connections. Asking again may cure each of them, unless it says not.
 
-    to_do: str = ""
-    """What the user may do about it, where that is known: `doors`."""
+    `to_do` is set by `doors`."""
 
     def __str__(self) -> str:
         return f"{self.what}; {self.to_do}" if self.to_do else self.what

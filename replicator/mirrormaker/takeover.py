@@ -38,6 +38,19 @@ _EMPTY_ANSWERS = 20
 class StillRunningError(ProtocolError):
     """MirrorMaker 2's workers are members of their group: two copiers would write everything twice."""
 
+    to_do = "stop it: this link goes on where it stopped (a killed worker counts as one for ten seconds)"
+
+    def __init__(self, group: str, members: int) -> None:
+        super().__init__(group, members)
+        self._what = f"MirrorMaker 2 still copies (group {group} has {members} members at the target)"
+
+    @property
+    def what(self) -> str:
+        return self._what
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.to_do}"
+
 
 @dataclass(slots=True)
 class Known:
@@ -80,10 +93,7 @@ async def _must_be_idle(target: ClusterClient, told: TakeOver) -> None:
     group = (await target.describe_groups([told.group])).get(told.group)
     members = len(group.members) if group is not None else 0
     if members:
-        raise StillRunningError(
-            f"MirrorMaker 2 still copies (group {told.group} has {members} members at the target): stop it;"
-            " this link goes on where it stopped (a killed worker counts as one for ten seconds)"
-        )
+        raise StillRunningError(told.group, members)
 
 
 async def read_known(

@@ -225,7 +225,7 @@ class Mirrors:
 
     def to_json(self) -> dict[str, Any]:
         """The link's status."""
-        reach = {} if self._reach is None else self._reach.problems
+        reach = {} if self._reach is None else self._reach.troubles.texts
         return {
             "link": self._settings.name,
             "offsets": "identical",

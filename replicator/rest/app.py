@@ -17,8 +17,20 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from protocol.errors import ProtocolError
 from replicator.link_report import LinkReport
+from replicator.link_standing import NOT_RUNNING
 from replicator.rest.hosts import refusal
-from replicator.rest.models import Done, Link, LinkName, Partition, Problem, Topic, Values, Why, Worker
+from replicator.rest.models import (
+    Done,
+    Link,
+    LinkName,
+    Partition,
+    Problem,
+    Standing,
+    Topic,
+    Values,
+    Why,
+    Worker,
+)
 from replicator.rest.page import page_of
 from replicator.rest.reports import Reports
 from replicator.settings import LinkSettings
@@ -104,7 +116,7 @@ def _reading(
     async def list_links() -> list[LinkName]:
         """All links of this process."""
         return [
-            LinkName(link=name, state=found["state"], problems=found["problems"])
+            LinkName(link=name, problems=found["problems"], **_standing(found).model_dump())
             for name in links
             for found in (status(name),)
         ]
@@ -112,9 +124,14 @@ def _reading(
     @app.get("/v1/links/{link}", tags=["status"])
     async def get_link(link: str) -> Link:
         """All workers and partitions; `link` is `source->target`, or `source-to-target`."""
+        name = named(link).name
         report = await _report(named(link), reports)
+        standing, own = Standing.model_validate(report.standing), _standing(status(name))
+        if standing.state == NOT_RUNNING:  # this process may not have been able to say so at the target
+            standing = own
         return Link(
-            link=named(link).name,
+            link=name,
+            standing=standing,
             workers=[Worker.model_validate(one) for one in report.workers],
             partitions=_partitions(report),
             differences=report.differences,
@@ -140,6 +157,11 @@ def _reading(
             if one.partition == partition:
                 return one
         raise HTTPException(404, f"nothing of {topic}-{partition} was copied by {link}")
+
+
+def _standing(own: Mapping[str, Any]) -> Standing:
+    """Of this process; links with identical offsets have a state and no steps."""
+    return Standing.model_validate(dict(own))
 
 
 async def _report(settings: LinkSettings, reports: Reports) -> LinkReport:

@@ -7,6 +7,22 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 
+class Standing(BaseModel):
+    """What a link, or one of its processes, does at the moment; and why, if it does not copy."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    state: str = Field(
+        default="running",
+        description="connecting, starting, running or stopping; of a link also paused, or not running (no"
+        " process says that it runs it)",
+    )
+    waits_for: str = Field(default="", description="before it copies; empty: for nothing")
+    since_ms: int | None = Field(default=None, description="since when it stands so; null: not known")
+    reason: str = Field(default="", description="why that takes longer, or why it does not run")
+    to_do: str = Field(default="", description="what to do about it")
+
+
 class Worker(BaseModel):
     """A process that runs the link, as it last said."""
 
@@ -24,6 +40,8 @@ class Worker(BaseModel):
     partitions: int
     rate: int = Field(description="bytes per second")
     problems: dict[str, str]
+    problems_since: dict[str, int] = Field(description="when those began (ms) of which that is known")
+    standing: Standing
 
 
 class Partition(BaseModel):
@@ -42,9 +60,15 @@ class Partition(BaseModel):
     rate: int | None = Field(description="bytes per second")
     starts: int | None = Field(description="how often its worker has begun it")
     copied: int = Field(description="records")
-    next_source_offset: int
+    next_source_offset: int | None = Field(description="null: it has not begun")
     lag: int | None = Field(description="source offsets not copied yet; null: not known")
-    state: str
+    state: str = Field(
+        description="copied, behind, not begun, deleted at the source, or why the lag is not known"
+    )
+    lost: tuple[int, int] | None = Field(
+        description="source offsets from, to (excluded) that are gone there before this partition, which"
+        " stands still, could copy them; they go on record as a gap when it goes on"
+    )
     gaps: list[tuple[int, int, str]] = Field(description="source offsets from, to (excluded), why")
 
 
@@ -52,6 +76,7 @@ class Link(BaseModel):
     """One direction of copying."""
 
     link: str = Field(description="source->target")
+    standing: Standing
     workers: list[Worker]
     partitions: list[Partition]
     differences: int = Field(description="gaps and superseded copies that nobody has acknowledged")
@@ -64,6 +89,10 @@ class LinkName(BaseModel):
 
     link: str
     state: str = Field(description="of this process: connecting, starting, running or stopping")
+    waits_for: str = Field(default="", description="before it copies; empty: for nothing")
+    since_ms: int | None = Field(default=None, description="since when it stands so")
+    reason: str = Field(default="", description="why that takes longer")
+    to_do: str = Field(default="", description="what to do about it")
     problems: dict[str, str]
 
 

@@ -134,6 +134,12 @@ class Desired:
                 return f"paused with {scope} {wish}" if scope != Scope(*tp) else f"paused {wish}"
         return ""
 
+    @property
+    def paused_as_a_whole(self) -> str:
+        """Why the whole link is to stand still; empty: it is not."""
+        wish = self.paused.get(Scope())
+        return f"paused {wish}" if wish is not None else ""
+
     def applied_to(self, settings: LinkSettings) -> LinkSettings:
         """The link's settings with what was changed while it ran. Raises ValueError."""
         if not self.settings:

@@ -53,6 +53,10 @@ class WorkerReport:
     partitions: Mapping[TopicPartition, Standing] = field(default_factory=dict)
     guarantee: Mapping[str, Any] = field(default_factory=dict)
     """How it delivers and, exactly once, what its transactions do."""
+    standing: Mapping[str, Any] = field(default_factory=dict)
+    """Its state and, before it copies, what it waits for; empty (an older version): it copies."""
+    problems_since: Mapping[str, int] = field(default_factory=dict)
+    """When problems began (ms), where that is known."""
 
     @property
     def key(self) -> str:

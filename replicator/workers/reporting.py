@@ -7,9 +7,11 @@ carries much less than the mean for two looks in a row, partitions are moved in 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from replicator.parts import Parts
+from replicator.phase import COPIES
 from replicator.workers.crew import Crew
 from replicator.workers.holdings import Holdings
 from replicator.workers.report import EVERY_S, Standing, WorkerReport, reports
@@ -18,16 +20,27 @@ _UNEVEN_LOOKS = 10
 """So many reports in a row (half a minute) have to be uneven before partitions move for that alone."""
 
 
+class Told(Protocol):
+    """What the link says of itself in this process."""
+
+    def problems(self) -> Mapping[str, str]:
+        """By what they concern."""
+
+    def since(self) -> Mapping[str, int]:
+        """When they began (ms), as far as that is known."""
+
+    def standing(self) -> Mapping[str, Any]:
+        """Its state and, before it copies, what it waits for (`replicator.phase`)."""
+
+
 class Reporting:
     """Of one worker."""
 
-    def __init__(
-        self, parts: Parts, holdings: Holdings, crew: Crew, problems: Callable[[], Mapping[str, str]]
-    ) -> None:
+    def __init__(self, parts: Parts, holdings: Holdings, crew: Crew, told: Told) -> None:
         self._parts = parts
         self._holdings = holdings
         self._crew = crew
-        self._problems = problems
+        self._told = told
         self._began_ms = time.time_ns() // 1_000_000
         self._uneven = 0
         self._said: object = None
@@ -35,10 +48,11 @@ class Reporting:
 
     async def once(self) -> None:
         """Writes what has changed, and the whole every few seconds. Raises ProtocolError."""
-        if not self._parts.may_write():
-            return
+        if self._parts.phase.step is COPIES and not self._parts.may_write():
+            return  # who waits to be let in may say so: it has no partitions
         mine = self._report()
-        shape = (mine.leads, mine.epoch, {tp: one.state for tp, one in mine.partitions.items()})
+        waits = {name: mine.standing.get(name) for name in ("state", "waits_for", "reason")}
+        shape = (mine.leads, mine.epoch, waits, {tp: one.state for tp, one in mine.partitions.items()})
         due = time.monotonic() - self._said_at >= EVERY_S
         if shape == self._said and not due and not self._crew.former:
             return
@@ -90,7 +104,7 @@ class Reporting:
             crew.orders.epoch,
             self._began_ms,
             time.time_ns() // 1_000_000,
-            dict(self._problems()),
+            dict(self._told.problems()),
             {
                 tp: Standing(
                     account.state.value,
@@ -103,4 +117,6 @@ class Reporting:
                 for tp, account in self._parts.book.accounts.items()
             },
             self._parts.guarantee(),
+            dict(self._told.standing()),
+            dict(self._told.since()),
         )

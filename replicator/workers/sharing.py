@@ -7,7 +7,7 @@ Owns the one face of both for `replicator.worker`: begin, take part for ever, en
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from replicator.workers.crew import Crew
 from replicator.workers.holdings import Holdings
 from replicator.workers.membership import Membership
 from replicator.workers.messages import PROTOCOL_NAME, PROTOCOL_TYPE, WorkerInfo
-from replicator.workers.reporting import Reporting
+from replicator.workers.reporting import Reporting, Told
 
 _REBALANCE_S = 30.0
 
@@ -59,7 +59,14 @@ class Sharing(Protocol):
         """Stops them in order: the link does not want them any more."""
 
     async def report(self) -> None:
-        """Tells everybody how the partitions of this process stand. Raises ProtocolError."""
+        """Tells everybody how this process and its partitions stand. Raises ProtocolError."""
+
+    async def unsay(self) -> None:
+        """As one that ends before it may work: nothing of it is left to tell. Raises ProtocolError."""
+
+    @property
+    def problem(self) -> str:
+        """Why it is not together with the others; empty: it is."""
 
     def to_json(self) -> dict[str, Any]:
         """For the status."""
@@ -74,6 +81,10 @@ class Exclusive:
 
     leading = True
     workers = 1
+    problem = ""
+
+    async def unsay(self) -> None:
+        pass
 
     async def give_up(self, tps: Collection[TopicPartition]) -> None:
         pass
@@ -113,7 +124,7 @@ class Shared:
         client: ClusterClient,
         parts: Parts,
         finding: Wanted,
-        problems: Callable[[], Mapping[str, str]],
+        told: Told,
         rest: str = "",
     ) -> None:
         membership = Membership(
@@ -145,7 +156,7 @@ class Shared:
             settings=fingerprint(settings),
         )
         parts.living = self._living
-        self._reporting = Reporting(parts, self.holdings, self.crew, problems)
+        self._reporting = Reporting(parts, self.holdings, self.crew, told)
 
     def _living(self) -> list[str]:
         if self.holdings.alone:
@@ -183,6 +194,13 @@ class Shared:
 
     async def report(self) -> None:
         await self._reporting.once()
+
+    async def unsay(self) -> None:
+        await self._reporting.end()
+
+    @property
+    def problem(self) -> str:
+        return self.crew.problem
 
     async def release(self) -> None:
         await self.crew.begin.release()

@@ -42,11 +42,11 @@ async def problems_of(settings, aliases):
     async with AsyncExitStack() as stack:
         connecting = asyncio.create_task(reach.connect(stop, stack))
         end = time.monotonic() + 4 * PROMPT_S
-        while not aliases <= reach.problems.keys() and time.monotonic() < end:
+        while not aliases <= reach.troubles.keys() and time.monotonic() < end:
             await asyncio.sleep(0.02)
         stop.set()
         assert await connecting is None
-    return reach.problems
+    return reach.troubles.texts
 
 
 async def test_who_refuses_and_who_is_unknown_are_named_at_once_both_of_them(refusing):

@@ -1,0 +1,126 @@
+"""`isthmus links status`: how a link stands, as its workers and its progress at the target tell."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from isthmus.commands.link_gaps import noted
+from isthmus.links import File, Json, LinkName, link_of, target_only
+from isthmus.output import DIFFERENCES, note, print_json, print_table, say
+from isthmus.stores import run_connectors
+from isthmus.topologies import DEFAULT_FILE, unanswered
+
+if TYPE_CHECKING:
+    from replicator.link_report import LinkReport
+
+
+def status(link: LinkName, file: File = DEFAULT_FILE, as_json: Json = False) -> None:
+    """Show whether the link copies, and if not why; per partition what was copied, what is left, which worker
+    has it, and every gap; and all workers.
+
+    Workers tell every few seconds how they stand; what none of them says anything about has no worker.
+    Ends with 3 when there are gaps that nobody has acknowledged (isthmus links acknowledge-gap), or records
+    that are gone from the source before a partition that stands still could copy them.
+
+    Example: isthmus links status 'east->west'
+    """
+    from replicator.link_report import link_report
+
+    settings, asked = link_of(link, file)
+    report = run_connectors(lambda: link_report(settings), target_only(asked))
+    if report.source_problem:
+        silent = unanswered(asked.topology, asked.clusters[:1], file) if asked is not None else []
+        note(f"lag is not known: {(silent or [report.source_problem])[0]}")
+    if as_json:
+        print_json(
+            {
+                "link": link,
+                "standing": report.standing,
+                "partitions": report.rows,
+                "source_problem": report.source_problem,
+                "workers": report.workers,
+                "settings_changed": report.settings,
+                "mirrors": report.mirrors,
+            }
+        )
+    else:
+        _show_standing(report.standing)
+        if report.rows:
+            _show(report.rows)
+        _show_mirrors(report.mirrors)
+        _show_workers(report)
+    if report.differences or any(row["lost"] for row in report.rows):
+        raise typer.Exit(DIFFERENCES)
+
+
+def _show_standing(standing: dict[str, Any]) -> None:
+    from replicator.link_standing import in_words
+
+    for line in in_words(standing, _when(standing["since_ms"])):
+        say(line)
+
+
+def _when(ms: int | None) -> str:
+    if not ms:
+        return ""
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(ms / 1000))
+    return f"{at} ({max(time.time() - ms / 1000, 0):.0f} s)"
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state", "worker")
+    print_table(columns, [[row[column] for column in columns] for row in rows])
+    for row in rows:
+        where = f"{row['topic']}-{row['partition']}"
+        for start, end, reason in row["gaps"]:
+            say(f"gap: {where} source offsets {start} to {end}: {reason}{noted(row, 'gap', start, end)}")
+        if row["lost"]:
+            say(
+                f"lost: {where} source offsets {row['lost'][0]} to {row['lost'][1]} are gone from the source"
+                " and were not copied: they go on record as a gap when the partition goes on"
+            )
+        for start, end, reason in row["superseded"]:
+            at = f"{row['at_target']}-{row['partition']}"
+            known = noted(row, "superseded", start, end)
+            say(f"superseded: {at} offsets {start} to {end}: {reason}{known}")
+        if row["left_out"]:
+            say(f"left out: {where} {row['left_out']} records that have been at the target (origin_headers)")
+        for text in row["notes"]:
+            say(f"note: {where} {text}")
+        if row["paused"]:
+            say(f"paused: {where} {row['paused']}")
+        elif row["at_worker"] not in (None, "running"):
+            say(f"{row['at_worker']}: {where} {row['reason']}")
+
+
+def _show_mirrors(mirrors: dict[str, Any]) -> None:
+    for topic, mirror in mirrors.items():
+        say(f"mirror: {topic} is copied into {mirror['current']} now")
+        for one in mirror["former"]:
+            say(f"former mirror: {topic} was copied into {one['at_target']}: {one['why']}")
+
+
+def _show_workers(report: LinkReport) -> None:
+    for one in report.workers:
+        lead = ", leads" if one["leads"] else ""
+        silent = ", silent" if one["silent"] else ""
+        rest = f", {one['rest']}" if one["rest"] else ""
+        has = f"{one['partitions']} partitions, {one['rate']} bytes/s"
+        waits = f", {one['standing']['state']}" if one["standing"].get("waits_for") else ""
+        say(f"worker: {one['worker']}: {has}{lead}{waits}{silent}{rest}{_delivery(one['guarantee'])}")
+        for what, problem in one["problems"].items():
+            when = _when(one["problems_since"].get(what))
+            say(f"problem: {one['worker']}: {what}: {problem}{f' (since {when})' if when else ''}")
+    for name, value in report.settings.items():
+        say(f"setting: {name} = {value} (changed by command: isthmus links set)")
+
+
+def _delivery(guarantee: dict[str, Any]) -> str:
+    if guarantee.get("delivery") != "exactly once":
+        return ""
+    age, aborted = guarantee["last_commit_age_s"], guarantee["aborted"]
+    last = "nothing committed yet" if age is None else f"last commit {age:.1f} s before it said so"
+    return f", exactly once ({last}, {guarantee['committed']} commits, {aborted} aborts)"

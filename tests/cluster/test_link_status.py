@@ -1,0 +1,181 @@
+"""What `isthmus links status` says of a link that does not copy: state, reason, since when, what to do."""
+
+import asyncio
+import json
+import socket
+import time
+
+import confluent_kafka
+import pytest
+from typer.testing import CliRunner
+
+from isthmus.commands.links import app
+from protocol.types import TopicPartition
+from replicator.link_report import link_report
+from replicator.workers import asking
+from replicator.workers.control import Scope
+from replicator.workers.membership import Membership
+from replicator.workers.messages import PROTOCOL_NAME, PROTOCOL_TYPE
+from tests.cluster.links import copied_to, create, eventually, fresh, produce, running, some
+
+pytestmark = pytest.mark.cluster
+
+
+def declared(link, folder):
+    """A topology with the link, for commands."""
+    clusters = "".join(
+        f"  {end.alias}: {{datacenter: here, bootstrap_servers: '{end.bootstrap}'}}\n"
+        for end in (link.source, link.target)
+    )
+    text = (
+        f"version: 1\nname: status\ndata_directory: {folder}\ndatacenters: {{here: }}\nclusters:\n{clusters}"
+        f"links:\n  {link.name}: {{topics: ['{link.topics[0]}'], heartbeats_replication: false}}\n"
+    )
+    file = folder / "links.yaml"
+    file.write_text(text)
+    return file
+
+
+async def status(link, file, *options):
+    """(exit code, output) of the command."""
+    done = await asyncio.to_thread(
+        CliRunner().invoke, app, ["status", link.name, "-f", str(file), *options]
+    )
+    return done.exit_code, done.stdout
+
+
+async def stands(link, **wanted):
+    """Waits until the link's standing, as any host may ask for it, has these words; that standing."""
+
+    async def so():
+        standing = (await link_report(link)).standing
+        return all(str(words) in str(standing[name]) for name, words in wanted.items())
+
+    await eventually(so, f"{link.name} stands as {wanted}")
+    return (await link_report(link)).standing
+
+
+async def test_a_take_over_that_waits_for_mirrormaker_says_so_and_what_to_do(pair, clients, tmp_path):
+    east, west = clients
+    east_alias = pair.link("x").source.alias
+    tag = int(east_alias.removeprefix("east"))
+    topic = fresh("waits")
+    taken = {
+        "offsets_topic": f"mm2-offsets.{east_alias}.internal",
+        "group": fresh("mm2-workers"),
+    }
+    link = pair.link(topic, number=tag, take_over=taken, heartbeats_replication=False)
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": pair.west, "group.id": taken["group"], "session.timeout.ms": 10_000}
+    )
+    await create(east, topic)
+    await create(west, taken["offsets_topic"], cleanup_policy="compact")
+    await produce(east, topic, some(3))
+    consumer.subscribe([taken["offsets_topic"]])
+
+    async def joined():
+        consumer.poll(0)
+        return bool((await west.describe_groups([taken["group"]]))[taken["group"]].members)
+
+    await eventually(joined, "MirrorMaker 2's worker is a member")
+    began_ms = time.time() * 1000
+    async with running(link) as process:
+        found = await stands(link, state="starting", reason="still copies")
+        assert "MirrorMaker 2" in found["waits_for"]
+        assert taken["group"] in found["reason"]
+        assert found["to_do"].startswith("stop it")
+        assert began_ms - 1000 < found["since_ms"] <= time.time() * 1000
+        own = process.status.to_json()
+        assert {name: own[name] for name in found} == found
+        code, out = await status(link, declared(link, tmp_path))
+        assert code == 0
+        lines = out.splitlines()
+        assert lines[0].startswith("state: starting since 2")
+        assert "MirrorMaker 2 still copies" in lines[0]
+        assert lines[1].startswith("to do: stop it")
+        assert "at_target" not in out  # and no empty table
+        again = (await link_report(link)).standing
+        assert again["since_ms"] == found["since_ms"]  # it waits since the first time
+        await asyncio.to_thread(consumer.close)
+        await copied_to(west, link, topic, 3)
+        assert (await stands(link, state="running"))["reason"] == ""
+
+
+async def test_a_link_whose_source_does_not_answer_says_so_at_its_target(pair, tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+        link = pair.link(fresh("away"))
+        link = link.model_copy(update={"source": link.source.model_copy(update={"bootstrap": nobody})})
+        found = (await link_report(link)).standing
+        assert (found["state"], found["since_ms"]) == ("not running", None)
+        assert "Connection refused" in found["reason"]
+        assert f"isthmus replicate FILE --link '{link.name}'" in found["to_do"]
+        async with running(link) as process:
+            reason = f"{nobody}: cannot connect: Connection refused"
+            found = await stands(link, state="connecting", reason=reason)
+            assert "start its brokers" in found["to_do"]
+            assert found["since_ms"] <= time.time() * 1000
+            (worker,) = (await link_report(link)).workers
+            assert worker["problems_since"] == {link.source.alias: pytest.approx(found["since_ms"], abs=5000)}
+            assert await process.stop() == 1
+        assert (await link_report(link)).workers == []  # nothing of it is left to tell
+
+
+async def test_a_worker_that_the_others_keep_waiting_says_for_what(pair, clients):
+    """One that hangs in the group holds it up until its session is over."""
+    _, west = clients
+    link = pair.link(fresh("hangs"))
+    hangs = Membership(
+        west,
+        link.workers_group,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=PROTOCOL_NAME,
+        session_s=60,
+        rebalance_s=60,
+    )
+    await hangs.join(b"hangs")
+    await hangs.sync({hangs.member_id: b""})
+    async with running(link) as process:
+        found = await stands(link, state="starting", waits_for="the group")
+        assert "one that hangs" in found["to_do"]
+        (worker,) = (await link_report(link)).workers
+        assert (worker["partitions"], worker["silent"]) == (0, False)
+        await hangs.leave()
+        await stands(link, state="running")
+        assert await process.stop() == 0
+    found = (await link_report(link)).standing
+    assert found["state"] == "not running"
+    assert "ever" not in found["reason"]
+
+
+async def test_a_paused_partition_says_that_its_records_are_lost_before_it_goes_on(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("lost")
+    link = pair.link(topic, heartbeats_replication=False)
+    file = declared(link, tmp_path)
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    async with running(link) as process:
+        await copied_to(west, link, topic, 5)
+        await asking.pause(link, Scope(topic, 0), asking.wish("maintenance", "me"))
+
+        async def paused():
+            return process.partition(topic).get("state") == "paused"
+
+        await eventually(paused, "the partition is paused")
+        await produce(east, topic, some(10))
+        assert (await status(link, file))[0] == 0
+        await east.delete_records({TopicPartition(topic, 0): 12})
+        code, out = await status(link, file, "--json")
+        (row,) = json.loads(out)["partitions"]
+        assert (code, row["lost"], row["gaps"], row["lag"]) == (3, [5, 12], [], 10)
+        code, out = await status(link, file)
+        assert code == 3
+        assert f"lost: {topic}-0 source offsets 5 to 12 are gone from the source" in out
+        await asking.resume(link, Scope(topic, 0))
+        await copied_to(west, link, topic, 15)
+        code, out = await status(link, file, "--json")
+        (row,) = json.loads(out)["partitions"]
+        assert (code, row["lost"]) == (3, None)
+        assert [gap[:2] for gap in row["gaps"]] == [[5, 12]]

@@ -1,0 +1,95 @@
+"""How a link as a whole stands, by what its workers say; and how a process counts since when it waits."""
+
+from protocol.client import ConnectError
+from replicator.link_standing import in_words, link_standing
+from replicator.phase import CLAIM, COPIES, FENCING, FIRST, TAKE_OVER, Phase
+from replicator.troubles import Troubles
+from replicator.workers.report import STALE_S, WorkerReport
+
+NOW = 1_000_000_000
+
+
+def worker(name, at=NOW, **said):
+    return WorkerReport(name, name, at_ms=at, began_ms=NOW - 60_000, **said)
+
+
+def waits(step, since=NOW - 5000, reason=""):
+    phase = Phase(step, lambda: since)
+    troubles = Troubles(lambda: since)
+    if reason:
+        troubles.note("start", reason)
+    return phase.to_json(troubles.get("start"), link="east->west")
+
+
+def standing(*workers, **said):
+    return link_standing(workers, "east->west", **{"known": True, "now_ms": NOW, **said})
+
+
+def test_one_that_copies_makes_the_link_run_whatever_others_wait_for():
+    found = standing(worker("a", standing=waits(CLAIM)), worker("b", standing=waits(COPIES, NOW - 9000)))
+    assert (found["state"], found["since_ms"], found["reason"]) == ("running", NOW - 9000, "")
+
+
+def test_a_worker_of_an_older_version_that_says_no_state_copies():
+    assert standing(worker("a")) == link_standing([worker("a")], "east->west", known=True, now_ms=NOW)
+    assert (standing(worker("a"))["state"], standing(worker("a"))["since_ms"]) == ("running", NOW - 60_000)
+
+
+def test_of_several_that_wait_the_leader_tells_why():
+    leader = worker("b", leads=True, standing=waits(TAKE_OVER, reason="MirrorMaker 2 still copies"))
+    found = standing(worker("a", standing=waits(FIRST, reason="not begun")), leader)
+    assert (found["state"], found["reason"]) == ("starting", "MirrorMaker 2 still copies")
+
+
+def test_nobody_and_nobody_any_more_are_told_apart_with_what_to_do():
+    silent = NOW - int(STALE_S * 1000)
+    gone = standing(worker("host:7", at=silent))
+    assert (gone["state"], gone["since_ms"]) == ("not running", silent)
+    assert "host:7" in gone["reason"]
+    never = standing(known=False, source_problem="east cannot be reached")
+    assert never["since_ms"] is None
+    assert "ever" in never["reason"]
+    assert "east cannot be reached" in never["reason"]
+    for found in (gone, never):
+        assert "isthmus replicate FILE --link 'east->west'" in found["to_do"]
+        assert in_words(found, "")[0].startswith("state: not running")
+
+
+def test_a_link_that_is_paused_as_a_whole_says_by_whom():
+    found = standing(worker("a"), paused="paused by me: upgrade")
+    assert (found["state"], found["reason"]) == ("paused", "paused by me: upgrade")
+    assert "isthmus links resume" in found["to_do"]
+
+
+def test_a_step_lasts_since_it_was_entered_first_and_what_is_tried_again_begins_nothing_anew():
+    now = iter(range(100, 200))
+    phase = Phase(FIRST, lambda: next(now))
+    assert phase.since_ms == 100
+    phase.enter(FENCING)
+    phase.enter(FENCING)
+    assert phase.since_ms == 101
+    phase.enter(TAKE_OVER)
+    assert phase.since_ms == 102
+
+
+def test_a_trouble_keeps_its_beginning_while_its_words_change():
+    now = iter(range(100, 200))
+    troubles = Troubles(lambda: next(now))
+    error = ConnectError("no way")
+    error.to_do = "go round"
+    assert troubles.note("east", error)
+    assert not troubles.note("east", error)
+    assert troubles.note("east", "another word")
+    assert (troubles.since, troubles.texts) == ({"east": 100}, {"east": "another word"})
+    troubles.note("west", error)
+    assert (troubles["west"].what, troubles["west"].to_do) == ("no way", "go round")
+    assert troubles.texts["west"] == "no way; go round"
+
+
+def test_what_to_do_names_the_link():
+    assert "isthmus links check 'east->west'" in waits(FIRST)["to_do"]
+
+
+def test_old_and_new_workers_read_each_other():
+    one = worker("a", standing=waits(FIRST), problems={"start": "x"}, problems_since={"start": 5})
+    assert WorkerReport.decode(one.encode()) == one
