@@ -67,15 +67,22 @@ class ClusterEnd(BaseModel):
 class Flow(BaseModel):
     """How much is on the way at a time (bytes)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     max_bytes_in_flight: int = Field(default=32 << 20, ge=1 << 20)
+    """Read and not acknowledged, in each process of the link: what its memory is bounded by."""
     partition_bytes_in_flight: int = Field(default=4 << 20, ge=1 << 16)
+    """The same of one partition."""
     fetch_max_bytes: int = Field(default=4 << 20, ge=1 << 16)
+    """Of one answer of a source broker."""
     fetch_partition_max_bytes: int = Field(default=1 << 20, ge=1 << 12)
+    """Of one partition in it."""
     fetch_max_wait_ms: int = Field(default=500, ge=1, le=30_000)
+    """How long a source broker may wait for records before it answers."""
     fetch_connections_per_broker: int = Field(default=2, ge=1, le=16)
+    """To each source broker: its partitions are spread over them."""
     produce_request_bytes: int = Field(default=1 << 20, ge=1 << 16)
+    """Of one request to a target broker."""
 
 
 class TakeOver(BaseModel):
@@ -95,9 +102,10 @@ class TakeOver(BaseModel):
 
 
 class LinkSettings(BaseModel):
-    """One direction of copying, `source->target`."""
+    """One direction of copying, `source->target`. What stands under a setting is its meaning in
+    `docs/link-settings.md` too."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     source: ClusterEnd
     target: ClusterEnd
@@ -108,15 +116,22 @@ class LinkSettings(BaseModel):
     """With identical offsets, where the source has lost what the mirror has: wait for a person, or cut it."""
 
     topics: Patterns = (".*",)
+    """Topics that are copied: regular expressions for the whole name."""
     topics_exclude: Patterns = TOPICS_EXCLUDE
+    """Topics that are not copied, whatever `topics` says."""
     groups: Patterns = (".*",)
+    """Consumer groups whose positions are translated."""
     groups_exclude: Patterns = GROUPS_EXCLUDE
+    """Consumer groups that are left alone, whatever `groups` says."""
     config_properties_exclude: Patterns = CONFIG_PROPERTIES_EXCLUDE
+    """Settings of topics that are the target's own."""
     use_defaults_from: Literal["source", "target"] = "target"
     """Whose defaults hold at the target for settings that a source topic does not set itself."""
 
     naming: Literal["prefix", "identity"] = "prefix"
+    """How topics are called at the target: `east.orders`, or `orders` as at the source."""
     separator: str = Field(default=".", min_length=1, max_length=8)
+    """Between the source's alias and the topic's name."""
     internal_separator: bool = True
     """Internal topics carry `separator` too; else a dot (KIP-949)."""
     rename: tuple[Rename, ...] = ()
@@ -131,40 +146,59 @@ class LinkSettings(BaseModel):
     """Where partitions that exist at the link's first start begin; those born later begin at their start."""
 
     replication_factor: int = Field(default=-1, ge=-1)
+    """Of topics that the link makes at the target; -1: the target's default."""
     internal_replication_factor: int = Field(default=-1, ge=-1)
-    """Of the progress topic, and of the next three where they are not set."""
+    """Of the progress topic, and of the three topics for MirrorMaker 2's tools where theirs is not set; -1:
+    the cluster's default."""
     offset_syncs_topic_replication_factor: int | None = Field(default=None, ge=-1)
+    """Of `mm2-offset-syncs.….internal`."""
     checkpoints_topic_replication_factor: int | None = Field(default=None, ge=-1)
+    """Of `….checkpoints.internal`."""
     heartbeats_topic_replication_factor: int | None = Field(default=None, ge=-1)
+    """Of `heartbeats`."""
 
     refresh_topics: bool = True
-    """False: only topics that are there when the link starts."""
+    """`false`: only topics that are there when the link starts."""
     refresh_topics_interval_s: float = Field(default=1.0, gt=0)
+    """How often new topics and partitions are looked for, and ends of the source for the lag."""
     sync_topic_configs: bool = True
+    """Settings of the source's topics follow at the target, also after they were made."""
     sync_topic_configs_interval_s: float = Field(default=30.0, gt=0)
+    """How often settings of topics are compared."""
     sync_topic_acls: bool = True
     """ACLs of the link's topics and, beyond MirrorMaker 2, of its groups."""
     acls_report_only: bool = False
     """Says in the status what would be granted and revoked, and changes nothing (somebody else owns ACLs)."""
     acls_revoke_at_most: int | None = Field(default=None, ge=0)
-    """Allows so many ACLs to be revoked at once, whatever the source shows. None: ten, or a quarter of what
+    """Allows so many ACLs to be revoked at once, whatever the source shows. Unset: ten, or a quarter of what
     the link has granted, and none while the source shows no ACLs at all."""
     sync_topic_acls_interval_s: float = Field(default=30.0, gt=0)
+    """How often ACLs are compared."""
     sync_group_offsets: bool = True
+    """Positions of groups are written at the target, where nobody reads with the group there."""
     groups_on_rewind: Literal["keep", "follow"] = "keep"
     """A group that somebody took back at the source while it was empty there: kept where it is at the target,
     or taken back too, if this link had set it and it is empty there."""
     groups_on_delete: Literal["keep", "delete"] = "keep"
     """A group that is gone at the source: the same."""
     sync_group_offsets_interval_s: float = Field(default=1.0, gt=0)
+    """How often positions of groups are translated and written."""
     emit_checkpoints: bool = True
+    """Checkpoints for MirrorMaker 2's tools (`RemoteClusterUtils.translateOffsets`)."""
     emit_checkpoints_interval_s: float = Field(default=1.0, gt=0)
+    """How often checkpoints are written."""
     emit_offset_syncs: bool = True
+    """Offset syncs for MirrorMaker 2's tools, and for one that takes over from the link."""
     emit_offset_syncs_interval_s: float = Field(default=1.0, gt=0)
+    """How often offset syncs are written."""
     offset_syncs_topic_location: Literal["source", "target"] = "source"
+    """Where the topic of offset syncs is."""
     emit_heartbeats: bool = True
+    """Heartbeats in `heartbeats` of both clusters."""
     emit_heartbeats_interval_s: float = Field(default=1.0, gt=0)
+    """How often heartbeats are written."""
     heartbeats_replication: bool = True
+    """The source's `heartbeats` topic is copied, whatever the filters say."""
 
     shared: bool = True
     """Any number of processes may run this link and share its partitions; False: one process, all of it."""
@@ -176,6 +210,7 @@ class LinkSettings(BaseModel):
     widens: bool = False
     """Topics that a later start takes in too are old ones, not born since (ad-hoc copies)."""
     progress_interval_s: float = Field(default=0.5, gt=0, le=60)
+    """Progress is stored at the latest after so long."""
     progress_bytes: int = Field(default=14 << 20, ge=1 << 16)
     """Progress is stored at the latest after so many acknowledged bytes."""
     exactly_once: bool = False
@@ -201,6 +236,7 @@ class LinkSettings(BaseModel):
     drain_s: float = Field(default=10.0, ge=0)
     """How long a stopping link waits for what is on its way."""
     flow: Flow = Flow()
+    """How much is on the way at a time."""
 
     @model_validator(mode="after")
     def _two_clusters(self) -> Self:

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from protocol.client import parse_bootstrap
+from replicator.settings import Flow
 from topology.network.quantities import duration, rate, share
 
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -187,55 +188,84 @@ class Cluster(Model):
 
 
 class Link(Model):
-    """One direction of copying. Patterns are MirrorMaker 2's: a regular expression for the whole name."""
+    """One direction of copying. Patterns are MirrorMaker 2's: a regular expression for the whole name.
+
+    What nothing is said of here is a setting of `replicator.settings.LinkSettings`, with its meaning;
+    `docs/link-settings.md` is generated from both.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     runs_in: Alias | None = None
     """The datacenter of the copying process; the target's by default, as MirrorMaker 2 advises."""
-    naming: Literal["prefix", "identity"] = "prefix"
-    offsets: Literal["translated", "identical"] = "translated"
-    """`identical`: read-only mirrors, record for record at the source's offsets, on clusters of isthmus."""
-    on_truncation: Literal["stop", "cut"] = "stop"
-    """With identical offsets, where the source has lost what the mirror has."""
-    separator: str = "."
-    origin_headers: bool = False
-    """Records carry where they have been, so that links with identical names may form a circle."""
-    origin_headers_ignored: bool = False
-    """Failback to a target that lost its data: what has been there is copied too."""
-    start: Literal["earliest", "latest"] = "earliest"
+    autostart: bool = True
+    """`isthmus up` starts its process."""
+    metrics_port: Port = 0
+    """Of its process under `isthmus up`; 0 chooses a free one."""
+    take_over_mirrormaker: bool = False
+    """At its first start the link goes on where a stopped MirrorMaker 2 with these aliases was."""
+
     topics: tuple[Pattern, ...] = (".*",)
     topics_exclude: tuple[Pattern, ...] = ()
+    r"""Topics that are not copied, besides `.*[\-\.]internal`, `.*\.replica` and `__.*`."""
     groups: tuple[Pattern, ...] = (".*",)
     groups_exclude: tuple[Pattern, ...] = ()
-    sync_group_offsets: bool = True
-    groups_on_rewind: Literal["keep", "follow"] = "keep"
-    """Of a group that was taken back at the source while nobody read with it."""
-    groups_on_delete: Literal["keep", "delete"] = "keep"
-    sync_topic_acls: bool = True
-    acls_report_only: bool = False
-    acls_revoke_at_most: Annotated[int, Field(ge=0)] | None = None
-    """Allows so many ACLs to be revoked at once; else ten, or a quarter, none while the source has none."""
+    """Consumer groups that are left alone, besides `console-consumer-.*`, `connect-.*` and `__.*`."""
+    naming: Literal["prefix", "identity"] = "prefix"
+    separator: Annotated[str, Field(min_length=1, max_length=8)] = "."
+    internal_separator: bool = True
+    start: Literal["earliest", "latest"] = "earliest"
+    offsets: Literal["translated", "identical"] = "translated"
+    on_truncation: Literal["stop", "cut"] = "stop"
+    origin_headers: bool = False
+    origin_headers_ignored: bool = False
+    exactly_once: bool = False
+    transaction_interval_s: Annotated[float, Field(gt=0, le=60)] = 0.2
+    transaction_timeout_s: Annotated[float, Field(ge=3, le=900)] = 30.0
+
+    on_gap: Literal["record", "stop"] = "record"
+    on_recreated: Literal["append", "new_mirror", "stop"] = "append"
+    on_refused: Literal["stop", "dead_letter"] = "stop"
+    retry_refused_s: Annotated[float, Field(gt=0)] = 30.0
+
+    refresh_topics: bool = True
+    refresh_topics_interval_s: Annotated[float, Field(gt=0)] = 1.0
+    replication_factor: Annotated[int, Field(ge=-1)] = -1
+    sync_topic_configs: bool = True
+    sync_topic_configs_interval_s: Annotated[float, Field(gt=0)] = 30.0
     config_properties_exclude: tuple[Pattern, ...] = ()
     """Settings of topics that are the target's own, besides MirrorMaker 2's list."""
     use_defaults_from: Literal["source", "target"] = "target"
-    on_gap: Literal["record", "stop"] = "record"
-    on_recreated: Literal["append", "new_mirror", "stop"] = "append"
-    """Of a topic that was deleted and made again, at the source or at the target."""
-    on_refused: Literal["stop", "dead_letter"] = "stop"
-    exactly_once: bool = False
-    """Data and progress in transactions: consumers of the mirrors that read committed see no record twice."""
-    replication_factor: int = -1
-    rate_limit: Annotated[int, Field(ge=0)] = 0
-    """Bytes per second that are read from the source; 0: no limit."""
-    refresh_topics_interval_s: Annotated[float, Field(gt=0)] = 1.0
+    sync_topic_acls: bool = True
+    sync_topic_acls_interval_s: Annotated[float, Field(gt=0)] = 30.0
+    acls_report_only: bool = False
+    acls_revoke_at_most: Annotated[int, Field(ge=0)] | None = None
+
+    sync_group_offsets: bool = True
+    sync_group_offsets_interval_s: Annotated[float, Field(gt=0)] = 1.0
+    groups_on_rewind: Literal["keep", "follow"] = "keep"
+    groups_on_delete: Literal["keep", "delete"] = "keep"
+
     emit_checkpoints: bool = True
+    emit_checkpoints_interval_s: Annotated[float, Field(gt=0)] = 1.0
     emit_offset_syncs: bool = True
-    emit_heartbeats: bool = True
-    heartbeats_replication: bool = True
+    emit_offset_syncs_interval_s: Annotated[float, Field(gt=0)] = 1.0
     offset_syncs_topic_location: Literal["source", "target"] = "source"
-    take_over_mirrormaker: bool = False
-    """At its first start the link goes on where a stopped MirrorMaker 2 with these aliases was."""
-    metrics_port: Port = 0
-    autostart: bool = True
+    emit_heartbeats: bool = True
+    emit_heartbeats_interval_s: Annotated[float, Field(gt=0)] = 1.0
+    heartbeats_replication: bool = True
+    internal_replication_factor: Annotated[int, Field(ge=-1)] = -1
+    offset_syncs_topic_replication_factor: Annotated[int, Field(ge=-1)] | None = None
+    checkpoints_topic_replication_factor: Annotated[int, Field(ge=-1)] | None = None
+    heartbeats_topic_replication_factor: Annotated[int, Field(ge=-1)] | None = None
+
+    rate_limit: Annotated[int, Field(ge=0)] = 0
+    worker_session_timeout_s: Annotated[float, Field(ge=1, le=1800)] = 8.0
+    progress_interval_s: Annotated[float, Field(gt=0, le=60)] = 0.5
+    progress_bytes: Annotated[int, Field(ge=1 << 16)] = 14 << 20
+    drain_s: Annotated[float, Field(ge=0)] = 10.0
+    metrics_max_series: Annotated[int, Field(ge=0)] = 10_000
+    flow: Flow = Flow()
 
 
 class ObjectStore(Model):

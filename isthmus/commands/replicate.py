@@ -65,6 +65,7 @@ def replicate(
 
     FILE is a topology, or connect-mirror-maker.properties as it is: settings without a meaning here are
     named, unknown ones are errors. A link whose MirrorMaker 2 was stopped goes on where that stopped.
+    docs/link-settings.md lists all settings of a link.
 
     Start it several times, on any hosts, with the same file: the processes share the partitions of each link,
     and what one had goes on at the others within seconds when it ends or is lost.

@@ -38,9 +38,7 @@ def declared(link, folder):
 
 async def status(link, file, *options):
     """(exit code, output) of the command."""
-    done = await asyncio.to_thread(
-        CliRunner().invoke, app, ["status", link.name, "-f", str(file), *options]
-    )
+    done = await asyncio.to_thread(CliRunner().invoke, app, ["status", link.name, "-f", str(file), *options])
     return done.exit_code, done.stdout
 
 

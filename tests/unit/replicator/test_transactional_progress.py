@@ -175,8 +175,10 @@ async def test_producers_of_those_who_are_gone_are_fenced():
         async def init_transactional_producer(self, name, timeout_ms):
             taken.append(name)
 
-    store = Store({"link.a": "a", "link.b": "b", "link.b.1": "b"})
-    await fence(Client(), store, lambda: {"a"})
+    store, begun = Store({"link.a": "a", "link.b": "b", "link.b.1": "b"}), []
+    await fence(Client(), store, lambda: {"a", "b"}, begins=lambda: begun.append("nobody"))
+    await fence(Client(), store, lambda: {"a"}, begins=lambda: begun.append(len(taken)))
+    assert begun == [0, 1]
     assert taken == store.forgotten == ["link.b", "link.b.1"]
 
 
