@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from replicator.mirrormaker import meanings
 from replicator.settings import Flow, LinkSettings
 from replicator.workers.control import LIVE_SETTINGS
+from tools.generated_page import write_or_check
 from topology.models import Link
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "link-settings.md"
@@ -143,17 +144,5 @@ def document() -> str:
     return HEAD + _COLUMNS + "".join(f"| {' | '.join(row)} |\n" for row in rows())
 
 
-def main() -> int:
-    text = document()
-    if "--check" in sys.argv[1:]:
-        current = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else ""
-        if current != text:
-            print(f"{DOCUMENT} is behind: run python -m tools.generate_link_settings_docs")
-            return 1
-        return 0
-    DOCUMENT.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(DOCUMENT, document(), "tools.generate_link_settings_docs"))

@@ -275,23 +275,3 @@ async def test_writing_waits_for_a_slow_reader():
 def test_the_same_on_uvloop(case):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(case())
-
-
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-@pytest.mark.parametrize(
-    ("host", "words"),
-    [
-        ("127.0.0.1", "cannot connect: Connection refused"),
-        ("localhost", "cannot connect: Connection refused"),
-        ("no-such-host.invalid", "cannot connect: unknown host no-such-host.invalid"),
-    ],
-)
-def test_why_nobody_is_reached_is_said_in_the_same_words_on_both_loops(host, words, loop):
-    async def connect() -> None:
-        async with FakeBroker(lambda peer: peer.reader.read()) as gone:
-            port = gone.port
-        with pytest.raises(ConnectError, match=f"{host}:{port}: {words}"):
-            await Connection.open(host, port)
-
-    with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(connect())
