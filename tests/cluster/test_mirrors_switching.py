@@ -19,6 +19,7 @@ from replicator.mirrors.restoring import truncate_and_restore
 from replicator.mirrors.reversing import partings, reverse, reversible
 from replicator.mirrors.switching import failover, promote
 from replicator.mirrors.terms import raised
+from replicator.mirrors.topics import mirror_text
 from tests.cluster.links import create, eventually, fresh, produce, records, some
 from tests.cluster.mirrors import (
     ends,
@@ -81,6 +82,35 @@ async def test_promote_loses_nothing_and_clients_go_on(pair, clients):
     await asyncio.to_thread(producer.commit_transaction, 30)
     news = await asyncio.to_thread(read, pair.west, topic, 4, group=topic)
     assert [value for _, value in news] == ["new"] * 3 + ["within"]
+
+
+async def test_the_log_of_a_fenced_source_stands_still_beside_producers_that_try_again(pair, clients):
+    east, west = clients
+    topic = fresh("fenced")
+    await create(east, topic)
+    producer = await asyncio.to_thread(transactional, pair.east, topic)
+    producer.begin_transaction()
+    assert await asyncio.to_thread(write, producer, topic, ["before"]) == [None]
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link):
+        await same_logs(east, west, topic)
+        mirrors = await find_mirrors(west, link)
+        promoting = asyncio.create_task(promote(east, west, link, mirrors, quiet, timeout_s=30))
+
+        async def fenced():
+            return mirror_text((await east.describe_configs([topic]))[topic]) is not None
+
+        await eventually(fenced, "the source is fenced")
+        await asyncio.to_thread(producer.commit_transaction, 30)  # what was written before may end
+        end = (await ends(east, topic))[0]
+        for _ in range(3):
+            producer.begin_transaction()
+            (refused,) = await asyncio.to_thread(write, producer, topic, ["too late"])
+            assert refused is not None
+            await asyncio.to_thread(producer.abort_transaction, 30)
+        assert await ends(east, topic) == [end]
+        assert (await promoting).to_json()["records_lost"] == 0
+    assert await asyncio.to_thread(read, pair.west, topic, 1, start=0) == [(0, "before")]
 
 
 async def test_promote_refuses_while_writers_go_on(pair, clients):

@@ -182,6 +182,11 @@ class MarkerWriter:
             if only_known and producer is None:
                 self._tell(partition, ending)  # perhaps its first batch is on its way here
                 return ErrorCode.NONE
+            if config.is_fenced and (producer is None or producer.txn_first_offset is None):
+                # It has no records here, nor will it: a log that another cluster takes over stands still,
+                # although its producers begin transaction after transaction.
+                self._tell(partition, ending)
+                return ErrorCode.NONE
             if ending.version >= _STRICT_FROM and producer is not None and producer.epoch >= ending.epoch:
                 # Perhaps by an earlier try of this one, which not all replicas have yet.
                 last = replica.log.end_offset - 1
