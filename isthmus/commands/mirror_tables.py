@@ -33,9 +33,10 @@ def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
     if as_json:
         topics: dict[str, dict[str, Any]] = {}
         for row in rows:
-            each = topics.setdefault(row["topic"], {"records": 0, "seconds": 0.0})
+            each = topics.setdefault(row["topic"], {"records": 0, "seconds": 0.0, "exact": True})
             each["records"] = _sum(each["records"], row["records"])
             each["seconds"] = _most(each["seconds"], row["seconds"])
+            each["exact"] = each["exact"] and row["counted"] == "now"
         lacks = None
         if found.differences is not None:
             lacks = [difference_json(lack) for lack in found.differences]
@@ -62,7 +63,8 @@ def plan(what: str, found: Standing) -> str:
         seconds = (
             None if any(risk.seconds is None for risk in of) else max(risk.seconds or 0.0 for risk in of)
         )
-        at_risk = "not known" if records is None else f"{records} records"
+        least = "" if all(risk.is_exact for risk in of) else "at least "
+        at_risk = "not known" if records is None else f"{least}{records} records"
         time = "" if seconds is None else f", {seconds:g} s"
         opened = sum(risk.open_transactions for risk in of)
         aborted = f"; {opened} open transactions" if opened else ""
@@ -94,9 +96,16 @@ def show_done(link: str, what: str, found: dict[str, Any], *, as_json: bool) -> 
     if as_json:
         print_json({"link": link, **found})
         return
-    lost = f"{found['records_lost']} records" if found["lost_is_known"] else "an unknown number of records"
+    least = "" if found["lost_is_known"] else "at least "
     say(f"{what}: {', '.join(found['topics'])}")
-    say(f"lost: {lost}; transactions aborted: {found['aborted_transactions']}")
+    say(
+        f"lost: {least}{found['records_lost']} records; transactions aborted: {found['aborted_transactions']}"
+    )
+    if least:
+        say(
+            "what the old side took in after it was last heard is not counted; once it is back,"
+            f" isthmus mirrors reverse '{link}' --dry-run counts it"
+        )
     for group, reason in sorted(found["groups"].items()):
         if reason:
             say(f"group {group}: {reason}")

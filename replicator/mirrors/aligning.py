@@ -15,6 +15,7 @@ from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient
 from protocol.client.mirror_calls import EpochEnd, MirrorBatches, MirrorStand
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acknowledgements import Kind
+from replicator.mirrors.groups import take_back
 from replicator.mirrors.lineage import HEADROOM
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.partition import MirrorPartition
@@ -119,6 +120,8 @@ class Aligner:
             part, Kind.SUPERSEDED, common, stand.end, "cut off: the source has lost or replaced it"
         )
         part.notes.append(text)
+        for group, moved in (await take_back(self._target, {part.tp: common})).items():
+            _log.warning("group %s %s", group, moved)
         await self._target.settle_mirror(part.tp, part.source_text, stand.leader_epoch, cut_to=common)
         return await self._target.mirror_stand(part.tp, part.source_text)
 

@@ -27,6 +27,7 @@ from replicator.piecemeal import piecemeal
 from replicator.settings import LinkSettings
 
 ASK_S = 5.0
+_NOW = "now"
 
 
 class SwitchRefused(ProtocolError):
@@ -45,7 +46,11 @@ class Risk:
     seconds: float | None
     open_transactions: int
     counted: str
-    """`now`, or how long ago the source was heard last."""
+    """`now`, or how long ago the source was heard last: what it has taken in since is not in `records`."""
+
+    @property
+    def is_exact(self) -> bool:
+        return self.counted == _NOW
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -164,7 +169,7 @@ def _risk(
     since = round((now_ms - level_ms) / 1000, 3) if level_ms else None
     if live is not None:
         records = max(live - end, 0)
-        return Risk(*tp, end, live, records, since if records else 0.0, stand.open_transactions, "now")
+        return Risk(*tp, end, live, records, since if records else 0.0, stand.open_transactions, _NOW)
     if seen is None:
         return Risk(*tp, end, -1, None, None, stand.open_transactions, "never")
     ago = f"{(now_ms - seen.seen_ms) / 1000:.1f} s ago"

@@ -2,7 +2,8 @@
 
 Owns the rules. Offsets mean the same on both sides, so nothing is translated; what the mirror does not hold
 yet is clamped to its end (I4). A group with members at the target is left alone, and so is a position that
-somebody moved ahead there; it is taken back only where nobody but this link has written it.
+somebody moved ahead there; it is taken back only where nobody but this link has written it, or where the log
+is cut off before it.
 """
 
 from __future__ import annotations
@@ -78,6 +79,37 @@ class GroupCopy:
             await self._target.commit(group, commits)
             self._written.setdefault(group, {}).update({tp: at.offset for tp, at in commits.items()})
         return "; ".join(notes) or None
+
+
+async def take_back(client: ClusterClient, ends: Mapping[TopicPartition, int]) -> dict[str, str]:
+    """Before logs are cut to `ends`: positions of any group behind them go there, as other records will stand
+    where the group has read. What became of each such group. Raises ProtocolError."""
+    slots = asyncio.Semaphore(_AT_A_TIME)
+    found: dict[str, str] = {}
+
+    async def one(name: str) -> None:
+        async with slots:
+            behind = {
+                tp: Committed(ends[tp], -1, at.metadata)
+                for tp, at in (await client.committed(name, list(ends))).items()
+                if at.offset > ends[tp]
+            }
+            if not behind:
+                return
+            where = ", ".join(f"{tp} to {at.offset}" for tp, at in sorted(behind.items()))
+            try:
+                await client.commit(name, behind)
+            except KafkaError as error:
+                why = "it has members" if error.code is ErrorCode.UNKNOWN_MEMBER_ID else str(error)
+                found[name] = f"stands behind what is cut off, and is not taken back ({where}): {why}"
+            else:
+                found[name] = f"stood behind what is cut off: taken back ({where})"
+
+    groups = [
+        group.group_id for group in await client.list_groups() if group.protocol_type in ("consumer", "")
+    ]
+    await asyncio.gather(*(one(name) for name in groups if not name.startswith(RECORD_GROUPS)))
+    return found
 
 
 def decide(

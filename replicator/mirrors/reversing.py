@@ -20,9 +20,11 @@ from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import Change, Settling
 from protocol.errors import ProtocolError
 from protocol.records import iter_headers
+from protocol.records.header import DELETE_HORIZON
 from protocol.types import TopicPartition
 from replicator.mirrors.aligning import epoch_end
 from replicator.mirrors.assessing import SwitchRefused
+from replicator.mirrors.groups import take_back
 from replicator.mirrors.lineage import FENCED, HEADROOM, MirrorSource
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.switching import Say, changed, heard
@@ -139,7 +141,8 @@ async def _last_epoch(client: ClusterClient, tp: TopicPartition, end: int) -> in
 async def _check_same(
     old: ClusterClient, new: ClusterClient, tp: TopicPartition, common: int, old_start: int
 ) -> None:
-    """The last batch before the parting is the same on both sides, as far as both still have it."""
+    """The last batch before the parting is the same on both sides, as far as both still have it: compaction
+    may have taken it, or records of it, on either side. Raises SwitchRefused, ProtocolError."""
     start = max(old_start, (await new.list_offsets({tp: EARLIEST}))[tp].offset)
     if common <= start:
         return
@@ -147,11 +150,18 @@ async def _check_same(
     for client in (old, new):
         records, stop = await batches(client, tp, common - 1)
         _, header = next(iter_headers(records[:stop]))
-        heads.append((header.base_offset, header.last_offset, header.producer_id, header.max_timestamp))
-    if heads[0] != heads[1]:
+        if header.base_offset >= common:
+            return
+        heads.append(header)
+    one, other = heads
+    same = (one.base_offset, one.last_offset, one.producer_id) == (
+        other.base_offset, other.last_offset, other.producer_id,
+    )  # fmt: skip
+    if not same or (one.record_count == other.record_count and one.max_timestamp != other.max_timestamp):
+        texts = (f"{each.base_offset} to {each.last_offset}, {each.max_timestamp} ms" for each in heads)
         raise SwitchRefused(
             f"{tp}: by leader epochs both sides are the same up to offset {common}, but the batches before it"
-            f" differ ({heads[0]}, {heads[1]}): nothing was changed. Compare both (isthmus audit)"
+            f" differ ({'; '.join(texts)}): nothing was changed. Compare both (isthmus audit)"
         )
 
 
@@ -160,7 +170,9 @@ async def _seconds(client: ClusterClient, tp: TopicPartition, start: int, end: i
     last, stop = await batches(client, tp, end - 1)
     _, head = next(iter_headers(first))
     *_, (_, tail) = iter_headers(last[:stop])
-    return max(tail.max_timestamp - head.base_timestamp, 0) / 1000
+    # Compaction keeps a date to come in the place of the first one.
+    first_ms = head.max_timestamp if head.attributes & DELETE_HORIZON else head.base_timestamp
+    return max(tail.max_timestamp - first_ms, 0) / 1000
 
 
 async def reverse(
@@ -186,6 +198,9 @@ async def reverse(
             tp = TopicPartition(parting.topic, parting.partition)
             parting.saved_to = str(await save(old, tp, parting, folder))
             say(f"{tp}: {parting.records} records of the old side are saved to {parting.saved_to}")
+    ends = {TopicPartition(each.topic, each.partition): each.common_end for each in done}
+    for name, text in sorted((await take_back(old, ends)).items()):
+        say(f"group {name} {text}")
     for some in portions(done):
         of = {TopicPartition(each.topic, each.partition): each.common_end for each in some}
         await _cut(old, new, {tp: texts[tp.topic] for tp in of}, of)

@@ -55,7 +55,7 @@ class Switched:
         return {
             "topics": self.topics,
             "records_lost": sum(risk.records or 0 for risk in self.risks),
-            "lost_is_known": all(risk.records is not None for risk in self.risks),
+            "lost_is_known": all(risk.is_exact for risk in self.risks),
             "aborted_transactions": self.aborted_transactions,
             "source_fenced": self.fenced,
             "groups": self.groups,

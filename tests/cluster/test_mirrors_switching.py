@@ -5,13 +5,16 @@ is read on by clients that nobody here wrote.
 import asyncio
 import contextlib
 import json
+import time
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from protocol.client import ClusterClient, Committed
 from protocol.client.mirror_calls import Change
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records import Record, iter_headers
 from protocol.types import TopicPartition
 from replicator.mirrors import switching
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
@@ -155,11 +158,12 @@ async def test_failover_aborts_what_is_open_and_counts_what_is_lost(pair, client
     assert unheard.counted.endswith("s ago")
     assert 0 < unheard.seconds < 60
     (known,) = await risks(east, west, link, mirrors)
-    assert (known.records, known.counted) == (7, "now")
+    assert (known.records, known.counted, known.is_exact) == (7, "now", True)
     with pytest.raises(SwitchRefused, match="transactions are open"):
         await promote(east, west, link, mirrors, quiet, timeout_s=3)
     lost = await failover(None, west, link, mirrors, quiet)
     assert lost.aborted_transactions == 1
+    assert not lost.to_json()["lost_is_known"]  # of the seven nobody here has heard
     tp = TopicPartition(topic, 0)
     end = (await west.list_offsets({tp: -1}))[tp].offset
     assert (await west.list_offsets({tp: -1}, isolation=1))[tp].offset == end
@@ -257,6 +261,7 @@ async def test_a_source_that_has_lost_its_end_stops_the_mirror_or_cuts_it(pair, 
     async with mirroring(link) as running:
         await same_logs(east, west, topic)
         kept = await log_bytes(west, topic)
+        await west.commit(f"{topic}-reader", {TopicPartition(topic, 0): Committed(20, -1)})
         await cut_source(east, topic, 10)
 
         async def written():
@@ -279,6 +284,7 @@ async def test_a_source_that_has_lost_its_end_stops_the_mirror_or_cuts_it(pair, 
         await same_logs(east, west, topic)
         (part,) = running.to_json()["partitions"].values()
         assert "10 to 20 were cut off" in part["notes"][0]
+        assert [at.offset for at in (await west.committed(f"{topic}-reader")).values()] == [10]
         assert await running.stop() == 3
     async with mirroring(link) as running:  # on record, as readers of the mirror may have what was cut off
         await same_logs(east, west, topic)
@@ -297,6 +303,9 @@ async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path)
     await failover(None, west, link, await find_mirrors(west, link), quiet)
     await produce(east, topic, some(4, "only east"))  # the failover could not know of these
     await produce(west, topic, some(6, "west"))
+    tp = TopicPartition(topic, 0)
+    for group, offset in ((f"{topic}-ahead", 13), (f"{topic}-behind", 4)):
+        await east.commit(group, {tp: Committed(offset, -1)})
     back = mirror_link(pair.west, pair.east, topic, back=True)
     names = await reversible(east, west, link, back.name)
     (parting,) = await partings(east, west, names)
@@ -309,10 +318,48 @@ async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path)
     assert kept.endswith(saved.read_bytes())
     assert json.loads(saved.with_suffix(".json").read_text())["to_offset"] == 14
     assert await ends(east, topic) == [10]
+    # Who has read what is cut off has not read what will stand there.
+    assert (await east.committed(f"{topic}-ahead"))[tp].offset == 10
+    assert (await east.committed(f"{topic}-behind"))[tp].offset == 4
     async with mirroring(back) as running:
         await same_logs(west, east, topic)
         assert running.to_json()["differences"] == []
     assert [r.value for r in await records(east, topic)][10:] == [b"west-%d" % n for n in range(6)]
+
+
+def clean_often(bootstrap: str) -> None:
+    entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([broker]).values():
+        future.result(30)
+
+
+async def test_reverse_of_a_topic_that_one_side_has_compacted(pair, clients, tmp_path):
+    """The batch before the parting is there no more: nothing speaks against the epochs."""
+    east, west = clients
+    topic, now_ms = fresh("compacted"), time.time_ns() // 1_000_000
+    await create(east, topic, segment_bytes="600", min_cleanable_dirty_ratio="0")
+    await asyncio.to_thread(clean_often, pair.west)
+    for _ in range(3):
+        await produce(east, topic, [Record(0, now_ms, b"key", b"old")])
+    link = mirror_link(pair.east, pair.west, topic)
+    await mirrored_once(east, west, link, topic)
+    await failover(None, west, link, await find_mirrors(west, link), quiet)
+    for client in clients:
+        for number in range(12):
+            await produce(client, topic, [Record(0, now_ms, b"key", b"%d" % number)])
+    await west.alter_configs({topic: {"cleanup.policy": "compact"}})
+
+    async def compacted():
+        found = (await west.fetch(TopicPartition(topic, 0), 0)).records
+        return next(header.base_offset for _, header in iter_headers(found)) > 2
+
+    await eventually(compacted, "the new side has compacted what both had", 20)
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    names = await reversible(east, west, link, back.name)
+    (parting,) = await reverse(east, west, names, back.name, tmp_path, quiet)
+    assert (parting.common_end, parting.records) == (3, 12)
 
 
 async def test_truncate_and_restore_gives_the_roles_back(pair, clients, tmp_path):
