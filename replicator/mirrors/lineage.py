@@ -18,6 +18,8 @@ ERA: Final = 100_000
 which goes on counting by ones, gives an epoch that both sides have written in, so epochs tell where they
 parted."""
 FENCED: Final = "fenced"
+TURNED: Final = "turned round for"
+"""What an old source says while it is made a mirror: it takes nothing from anybody, its link neither."""
 
 
 class MirrorSource(NamedTuple):

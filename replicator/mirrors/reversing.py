@@ -1,8 +1,9 @@
 """Turning an old source into the mirror of what took over from it.
 
 Owns the order: the old side refuses writers; where the two logs parted is found by epochs, and checked on the
-batch before it; what only the old side has is saved to files, and only then cut off. The link back copies the
-rest. Nothing is cut that is not on disk elsewhere (I9).
+batch before it; what only the old side has is saved to files, and only then cut off. The link back, which may
+run meanwhile, takes a topic for its mirror only after that, and copies the rest. Nothing is cut that is not on
+disk elsewhere (I9).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from protocol.types import TopicPartition
 from replicator.mirrors.aligning import epoch_end
 from replicator.mirrors.assessing import SwitchRefused
 from replicator.mirrors.groups import take_back
-from replicator.mirrors.lineage import FENCED, HEADROOM, MirrorSource
+from replicator.mirrors.lineage import FENCED, HEADROOM, TURNED, MirrorSource
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.switching import Say, changed, heard
 from replicator.mirrors.terms import portions, raised
@@ -97,8 +98,8 @@ async def reversible(
             )
         known = None if mine is None else MirrorSource.read(mine)
         wanted = MirrorSource.of(back, new.cluster_id, there[name].topic_id)
-        fenced = known is not None and known.link.startswith(FENCED) and known[1:] == wanted[1:]
-        if mine is not None and known != wanted and not fenced:
+        begun_here = known is not None and known.link.startswith((FENCED, TURNED)) and known[1:] == wanted[1:]
+        if mine is not None and known != wanted and not begun_here:
             raise SwitchRefused(f"{name} in {settings.source.alias} is a mirror of {mine}")
         found[name] = mine
     return found
@@ -185,13 +186,15 @@ async def reverse(
 ) -> list[Parting]:
     """The old side's topics are mirrors of the new side's, cut to where both parted. Raises ProtocolError."""
     there = (await new.metadata(list(names))).topics
-    texts = {name: MirrorSource.of(back, new.cluster_id, there[name].topic_id).text for name in names}
+    ids = {name: there[name].topic_id for name in names}
+    texts = {name: MirrorSource.of(back, new.cluster_id, ids[name]).text for name in names}
+    marks = {name: MirrorSource.of(f"{TURNED} {back}", new.cluster_id, ids[name]).text for name in names}
     try:
-        await changed(old, {name: Change(texts[name], mine) for name, mine in names.items()})
+        await changed(old, {name: Change(marks[name], mine) for name, mine in names.items()})
     except NotSupportedError as error:
         text = "the old source is no cluster of isthmus, so it cannot be a mirror"
         raise SwitchRefused(f"{text}: {error}") from None
-    await heard(old, texts)
+    await heard(old, marks)
     done = await partings(old, new, names)  # once more: nobody writes any more
     for parting in done:
         if parting.records:
@@ -203,7 +206,9 @@ async def reverse(
         say(f"group {name} {text}")
     for some in portions(done):
         of = {TopicPartition(each.topic, each.partition): each.common_end for each in some}
-        await _cut(old, new, {tp: texts[tp.topic] for tp in of}, of)
+        await _cut(old, new, {tp: marks[tp.topic] for tp in of}, of)
+    await changed(old, {name: Change(texts[name], marks[name]) for name in names})
+    await heard(old, texts)
     say(f"mirrors of {back}: {', '.join(sorted(names))}")
     return done
 

@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
 from replicator.discovery import Wanted, discover
 from replicator.filters import PatternList
-from replicator.mirrors.lineage import MirrorSource
+from replicator.mirrors.lineage import TURNED, MirrorSource
 from replicator.settings import LinkSettings
 from replicator.topic_settings import CopyRule
 
@@ -88,6 +88,11 @@ class MirrorTopics:
             result.problems[name] = (
                 f"the source topic was created again (id {source.topic_id}, the mirror's {known.topic_id}):"
                 " delete the mirror to copy the new one, or isthmus mirrors failover to keep the old one"
+            )
+        elif known is not None and known.link == f"{TURNED} {self._settings.name}":
+            result.problems[name] = (
+                "it is being made a mirror: where isthmus mirrors reverse (or truncate-and-restore) broke off,"
+                " run it again"
             )
         else:
             result.problems[name] = f"at the target it is a mirror of {text}"

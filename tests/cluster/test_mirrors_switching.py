@@ -311,13 +311,25 @@ async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path)
     (parting,) = await partings(east, west, names)
     assert (parting.common_end, parting.records) == (10, 4)
     kept = await log_bytes(east, topic)
-    (done,) = await reverse(east, west, names, back.name, tmp_path, quiet)
+    full = tmp_path / "full"
+    full.write_text("no folder")
+    async with mirroring(back.model_copy(update={"on_truncation": "cut"})) as running:
+        with pytest.raises(OSError, match="full"):
+            await reverse(east, west, names, back.name, full, quiet)
+
+        async def told():
+            return "run it again" in running.to_json()["problems"].get(topic, "")
+
+        await eventually(told, "the link back says that its mirror is not ready")
+        assert await log_bytes(east, topic) == kept
+        names = await reversible(east, west, link, back.name)
+        (done,) = await reverse(east, west, names, back.name, tmp_path, quiet)
+        await same_logs(west, east, topic)
     assert done.records == 4
     saved = tmp_path / f"{topic}-0" / f"{10:020d}.log"
     assert done.saved_to == str(saved)
     assert kept.endswith(saved.read_bytes())
     assert json.loads(saved.with_suffix(".json").read_text())["to_offset"] == 14
-    assert await ends(east, topic) == [10]
     # Who has read what is cut off has not read what will stand there.
     assert (await east.committed(f"{topic}-ahead"))[tp].offset == 10
     assert (await east.committed(f"{topic}-behind"))[tp].offset == 4
