@@ -1,9 +1,9 @@
 """Turning an old source into the mirror of what took over from it.
 
 Owns the order: the old side refuses writers; where the two logs parted is found by epochs, and checked on the
-batch before it; what only the old side has is saved to files, and only then cut off. The link back, which may
-run meanwhile, takes a topic for its mirror only after that, and copies the rest. Nothing is cut that is not on
-disk elsewhere (I9).
+batch before it; what only the old side has is saved to files, and only then cut off. The link back, which
+may run meanwhile, takes a topic for its mirror only after that, and copies the rest. Nothing is cut that is
+not on disk elsewhere (I9).
 """
 
 from __future__ import annotations

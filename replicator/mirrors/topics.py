@@ -91,8 +91,8 @@ class MirrorTopics:
             )
         elif known is not None and known.link == f"{TURNED} {self._settings.name}":
             result.problems[name] = (
-                "it is being made a mirror: where isthmus mirrors reverse (or truncate-and-restore) broke off,"
-                " run it again"
+                "it is being made a mirror; where isthmus mirrors reverse, or truncate-and-restore, broke"
+                " off, run it again"
             )
         else:
             result.problems[name] = f"at the target it is a mirror of {text}"
