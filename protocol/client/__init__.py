@@ -3,6 +3,7 @@
 from protocol.client.acl_calls import Acl, AclOperation, AclPattern, AclPermission, AclResource
 from protocol.client.cluster import ClusterClient
 from protocol.client.connection import Connection
+from protocol.client.coordinators import CoordinatorKind
 from protocol.client.errors import (
     AuthenticationError,
     ClientError,
@@ -17,7 +18,7 @@ from protocol.client.log_calls import Fetched, ProducerId
 from protocol.client.metadata import Broker, Leader, Metadata, PartitionMetadata, TopicMetadata
 from protocol.client.offset_calls import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
 from protocol.client.retry import NO_RETRIES, RetryPolicy
-from protocol.client.routing import CoordinatorKind, parse_bootstrap
+from protocol.client.routing import parse_bootstrap
 from protocol.client.security import ClientSecurity, SaslPlain, SaslScram
 from protocol.client.spread import LEADER_MOVED, Isolation
 from protocol.client.topic_calls import ConfigEntry, ConfigKind, ConfigSource, NewTopic

@@ -10,13 +10,13 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from enum import IntEnum
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from protocol.client.asking import MAIN_LANE, first_answer, nobody_reached
 from protocol.client.connection import DEFAULT_TIMEOUT_S, Connection
+from protocol.client.coordinators import CoordinatorKind, ask_for_coordinator
 from protocol.client.doors import explained
 from protocol.client.errors import (
     ClientError,
@@ -31,7 +31,6 @@ from protocol.client.retry import NO_RETRIES, RetryPolicy, may_be_cured, retryin
 from protocol.client.security import PLAINTEXT, ClientSecurity
 from protocol.codec.schema import Request, Response
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.messages.find_coordinator_request import FindCoordinatorRequest
 from protocol.messages.find_coordinator_response import Coordinator
 from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from protocol.messages.metadata_response import MetadataResponse
@@ -44,11 +43,6 @@ _SHORT_S: Final = 5.0
 _TURNED_AWAY_S: Final = 3.0
 """For so long a first contact is tried with brokers that are there and end it: a certificate or a listener of
 another kind stays what it is, and a broker that is just ending is silent by then."""
-
-
-class CoordinatorKind(IntEnum):
-    GROUP = 0
-    TRANSACTION = 1
 
 
 def parse_bootstrap(text: str) -> list[Address]:
@@ -380,29 +374,8 @@ class Router:
                 raise
 
     async def _find_coordinator(self, key: str, kind: CoordinatorKind) -> Coordinator:
-        return await self._ask_around(lambda connection: self._coordinator_at(connection, key, kind))
-
-    async def _coordinator_at(self, connection: Connection, key: str, kind: CoordinatorKind) -> Coordinator:
-        version = connection.version_of(FindCoordinatorRequest)
-        if version >= 4:  # KIP-699: several keys at once
-            answer = await connection.send(
-                FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]),
-                version,
-                timeout_s=self.short_s,
-            )
-            if not answer.coordinators:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{connection.peer}: {key}")
-            return answer.coordinators[0]
-        old = await connection.send(
-            FindCoordinatorRequest(key=key, key_type=kind), version, timeout_s=self.short_s
-        )
-        return Coordinator(
-            key=key,
-            node_id=old.node_id,
-            host=old.host,
-            port=old.port,
-            error_code=old.error_code,
-            error_message=old.error_message,
+        return await self._ask_around(
+            lambda connection: ask_for_coordinator(connection, key, kind, timeout_s=self.short_s)
         )
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from protocol.client.coordinators import CoordinatorKind
 from protocol.client.failures import failure
 from protocol.client.log_calls import ProducerId
 from protocol.client.retry import RetryPolicy, retrying
-from protocol.client.routing import CoordinatorKind, Router
+from protocol.client.routing import Router
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.end_txn_request import EndTxnRequest
