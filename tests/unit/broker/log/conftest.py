@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from broker.log import Log, LogConfig
+from broker.log import Log, LogConfig, LogManager
 from tests.support.clock import VirtualClock
 
 
@@ -41,3 +41,25 @@ def open_log(tmp_path: Path, clock: VirtualClock) -> Iterator[OpenLog]:
     yield open_it
     for log in opened:
         log.release()
+
+
+OpenManager = Callable[..., LogManager]
+
+
+@pytest.fixture
+def manager(tmp_path: Path, clock: VirtualClock) -> Iterator[OpenManager]:
+    """`manager(*dirs, load=True, broker_id=1, cluster_id="c")`; what is still open is closed at the end."""
+    opened: list[LogManager] = []
+
+    def open_it(
+        *dirs: str, load: bool = True, broker_id: int = 1, cluster_id: str = "c", **more: Any
+    ) -> LogManager:
+        made = LogManager([tmp_path / name for name in dirs or ("d",)], broker_id, cluster_id, clock, **more)
+        opened.append(made)
+        if load:
+            made.load()
+        return made
+
+    yield open_it
+    for made in opened:
+        made.close()
