@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from protocol.types import TopicPartition
+from transfer.eager import start
 from transfer.endpoint import (
     BatchSink,
     BatchSource,
@@ -64,7 +65,7 @@ class _Lane:
     tp: TopicPartition
     target: TopicPartition
     until: int | None
-    writes: deque[tuple[asyncio.Task[Copied], int]] = field(default_factory=deque)
+    writes: deque[tuple[asyncio.Future[Copied], int]] = field(default_factory=deque)
     bytes: int = 0
     landed: int = 0
     """Writes, the first ones, that make room already although their end is still to come."""
@@ -207,7 +208,7 @@ class Engine:
 
     def _write(self, lane: _Lane, chunk: Chunk) -> None:
         self._observer.seen(chunk)
-        task = asyncio.ensure_future(self._sink.write(lane.target, chunk))
+        task = start(self._sink.write(lane.target, chunk))
         lane.writes.append((task, chunk.size))
         lane.idle.clear()
         lane.bytes += chunk.size

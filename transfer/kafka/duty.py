@@ -10,16 +10,21 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from transfer.eager import start
 from transfer.endpoint import BrokenEndpointError
 
 Broken = Callable[[BrokenEndpointError], None]
 
 
-def on_duty(work: Coroutine[Any, Any, None], broken: Broken) -> asyncio.Task[None]:
-    """Runs `work` as a task that the caller owns; `broken` hears of any fault that ends it."""
-    task = asyncio.create_task(work)
+def on_duty(
+    work: Coroutine[Any, Any, None], broken: Broken, *, at_once: bool = False
+) -> asyncio.Future[None]:
+    """Runs `work` as a task that the caller owns; `broken` hears of any fault that ends it. `at_once`: see
+    `transfer.eager`.
+    """
+    task = start(work) if at_once else asyncio.create_task(work)
 
-    def ended(task: asyncio.Task[None]) -> None:
+    def ended(task: asyncio.Future[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
             error = BrokenEndpointError(f"an unforeseen fault: {fault!r}")
             error.__cause__ = fault

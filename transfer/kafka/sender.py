@@ -59,7 +59,7 @@ class BrokerSender:
         self._topic_ids = topic_ids
         self._ready: dict[ProduceLane, None] = {}
         self._wake = asyncio.Event()
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Future[None]] = set()
         self._broken = broken
         self._task = on_duty(self._run(), broken)
 
@@ -96,7 +96,7 @@ class BrokerSender:
                     await asyncio.sleep(_DIAL_AGAIN_S)
                     continue
                 while sent := self._gather():
-                    task = on_duty(self._exchange(connection, sent), self._broken)
+                    task = on_duty(self._exchange(connection, sent), self._broken, at_once=True)
                     self._requests.add(task)
                     task.add_done_callback(self._requests.discard)
         finally:

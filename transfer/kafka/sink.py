@@ -88,7 +88,7 @@ class KafkaSink:
         self._producer_lock = asyncio.Lock()
         self._broken: BrokenEndpointError | None = None
         self._keeper = on_duty(self._keep_leaders(), self._break)
-        self._transacting: asyncio.Task[None] | None = None
+        self._transacting: asyncio.Future[None] | None = None
         if transactions is not None:
             transactions.attach(self._wake, self._leave, self._open)
             self._transacting = on_duty(transactions.run(), self._break)

@@ -1,0 +1,58 @@
+"""Tasks whose first step is taken at once, as Python 3.12's eager tasks do.
+
+A task begins in the next turn of the event loop. Where a coroutine only hands something on and then waits,
+that turn is most of what it costs, and two of them are a third of the time that a record spends in a link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def start(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """Run `work` up to where it first waits; what is left is a task, and what is done already a future.
+
+    Its first step belongs to no task of its own, so it must not use `asyncio.timeout` or `current_task`.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        first = work.send(None)
+    except StopIteration as end:
+        done: asyncio.Future[T] = loop.create_future()
+        done.set_result(end.value)
+        return done
+    except Exception as error:  # noqa: BLE001 - it is for who waits, as a task's would be
+        failed: asyncio.Future[T] = loop.create_future()
+        failed.set_exception(error)
+        return failed
+    return loop.create_task(_Begun(work, first))
+
+
+class _Begun(Coroutine[Any, Any, T]):
+    """A coroutine that waits for `first` already."""
+
+    __slots__ = ("_first", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], first: Any) -> None:
+        self._work = work
+        self._first = first
+
+    def send(self, value: Any) -> Any:
+        work = self._work
+        if value is None and (first := self._first) is not self:
+            self._first = self
+            return first
+        return work.send(value)
+
+    def throw(self, *failure: Any) -> Any:
+        return self._work.throw(*failure)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        raise NotImplementedError("a task runs it")
