@@ -36,7 +36,7 @@ from bench.brokers.sides import OURS, ROOT, compile_modules, isthmus
 from bench.links import failover, mirrors, report
 from bench.links.catch_up import catch_up
 from bench.links.data import Data, fill
-from bench.links.live import live
+from bench.links.live import live, without_copying
 from bench.links.sides import CONTENDERS, MIRROR, MM2, TUNED, Ground, ground, mm2_script
 from protocol.errors import ProtocolError
 
@@ -191,6 +191,7 @@ def live_traffic(run: Run) -> Iterator[Row]:
     sides = run.sides(turn)
     lost = run.given_up
     yield report.less("1,000 records/s of 1 KB, ms", sides, ("p50_ms", "p99_ms"), 0.25) | {"given_up": lost}
+    yield report.alone("the same, one broker, no copy", run.turn(partial(without_copying, run.between)))
     yield report.at_most("a new topic is seen", seen, _ours(seen, "new_topic_s"), _NEW_TOPIC_MAX_S)
 
 

@@ -45,17 +45,27 @@ async def live(contender: str, between: Ground) -> tuple[Figures, float | None]:
                 copier.cpu_s()
                 await asyncio.sleep(0.1)
             latencies = await asyncio.to_thread(_listen, between.target.bootstrap, at_target)
-        if len(latencies) < RATE * _MEASURED_S / 2:
-            raise RowFailed(f"only {len(latencies)} records in {_MEASURED_S:g} s: the machine is too busy")
-        latencies.sort()
-        figures: Figures = {
-            "p50_ms": latencies[len(latencies) // 2] * 1000,
-            "p99_ms": latencies[len(latencies) * 99 // 100] * 1000,
-            "resident_mb": copier.peak_mb(),
-        }
+        figures = {**_percentiles(latencies), "resident_mb": copier.peak_mb()}
         return figures, None if contender == MM2 else await _new_topic(
             client, between, copier.at_target, topic
         )
+
+
+async def without_copying(between: Ground) -> Figures:
+    """Latency of the same records through one broker, to a consumer at the source: what no copy can save."""
+    topic = between.source.topic(_PARTITIONS)
+    with Feed(between.source.bootstrap, topic):
+        return _percentiles(await asyncio.to_thread(_listen, between.source.bootstrap, topic))
+
+
+def _percentiles(latencies: list[float]) -> Figures:
+    if len(latencies) < RATE * _MEASURED_S / 2:
+        raise RowFailed(f"only {len(latencies)} records in {_MEASURED_S:g} s: the machine is too busy")
+    latencies.sort()
+    return {
+        "p50_ms": latencies[len(latencies) // 2] * 1000,
+        "p99_ms": latencies[len(latencies) * 99 // 100] * 1000,
+    }
 
 
 class Feed:

@@ -12,6 +12,7 @@ from bench.brokers.report import Row, figures_of, number
 from bench.brokers.sides import OURS
 from bench.links.sides import CONTENDERS, MIRROR, MM2, TUNED
 
+ALONE = "no copy"
 _COLUMNS = (("mb_s", 7, 0), ("mb_cpu_s", 8, 1), ("resident_mb", 6, 0))
 _HEAD = f"{'MB/s':>7} {'MB/CPU-s':>8} {'MB':>6}"
 
@@ -56,6 +57,11 @@ def at_most(name: str, sides: dict[str, dict[str, Any]], value: float | None, mu
     return {"name": name, **sides, "value": value, "must_max": must_max, "met": met}
 
 
+def alone(name: str, figures: dict[str, Any]) -> Row:
+    """Figures of what nobody copies, to hold the others against."""
+    return {"name": name, ALONE: figures, "met": None}
+
+
 def _ratio(sides: dict[str, dict[str, Any]], figure: str, better: Any) -> float | None:
     ours = sides.get(OURS, {}).get(figure)
     theirs = [value for peer in (MM2, TUNED) if (value := sides.get(peer, {}).get(figure)) is not None]
@@ -92,7 +98,7 @@ def line(row: Row) -> str:
 
 
 def _plain(row: Row) -> str:
-    parts = [f"{side}: {figures_of(row[side])}" for side in (MIRROR, *CONTENDERS) if side in row]
+    parts = [f"{side}: {figures_of(row[side])}" for side in (MIRROR, *CONTENDERS, ALONE) if side in row]
     if row.get("ratio") is not None and "must_ratio_min" in row:
         parts.append(f"ratio {row['ratio']:.2f}, at least {row['must_ratio_min']:g}")
     elif row.get("ratio") is not None:
