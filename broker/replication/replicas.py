@@ -91,7 +91,6 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self.find = self._partitions.get
         """`get` for those who have a pair of topic and partition already."""
-        self._topics: dict[bytes, tuple[str, set[int]]] = {}  # topic id -> name, hosted partitions
         self._callbacks: list[LeadershipCallback] = []
         self._addresses: dict[int, Leader] = {}  # of leaders, as the controller last named them
         self.fetchers: Fetchers | None = None
@@ -143,11 +142,6 @@ class ReplicaManager:
         if found is None:
             raise self._not_here(topic, partition)
         return found
-
-    def by_topic_id(self, topic_id: bytes) -> str | None:
-        """The name of a topic of which this broker hosts partitions."""
-        known = self._topics.get(topic_id)
-        return None if known is None else known[0]
 
     def _take_offline(self, partitions: list[TopicPartition]) -> None:
         """Their disk has failed: who waits or leads here hears of it."""
@@ -282,8 +276,6 @@ class ReplicaManager:
             partition.lease = self.lease
             self._partitions[key] = partition
         partition.topic_id = topic_id
-        if topic_id != ZERO_UUID:
-            self._topics.setdefault(topic_id, (topic, set()))[1].add(state.partition_index)
         return partition
 
     # -- StopReplica
@@ -322,10 +314,6 @@ class ReplicaManager:
     def _forget(self, partition: Partition) -> None:
         """Out of the table; those who wait on it look again and find it gone."""
         del self._partitions[partition.topic, partition.index]
-        _, hosted = self._topics.get(partition.topic_id, ("", set()))
-        hosted.discard(partition.index)
-        if not hosted:
-            self._topics.pop(partition.topic_id, None)
         was_leader = partition.is_leader
         partition.stop_leading()
         if self.fetchers is not None:

@@ -16,7 +16,6 @@ class Load:
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, tag: str, **settings: Any) -> None:
         self._log: list[tuple[str, tuple[int, int]]] = []  # only grows: two threads look at it
-        self.times: list[float] = []
         self.refused: list[str] = []
         self._topic, self._partitions, self._tag = topic, partitions, tag
         self._settings = {
@@ -56,10 +55,6 @@ class Load:
 
         wait_until(enough, f"{count} acknowledgements in all partitions of {self._topic}", bound_s=90.0)
 
-    def longest_gap(self) -> float:
-        """Seconds between two acknowledgements, at most."""
-        return max((b - a for a, b in zip(self.times, self.times[1:], strict=False)), default=0.0)
-
     def _run(self) -> None:
         producer = Producer(self._settings)
         number = 0
@@ -83,7 +78,6 @@ class Load:
         assert partition is not None
         assert offset is not None
         self._log.append((bytes(message.value() or b"").decode(), (partition, offset)))
-        self.times.append(time.monotonic())
 
 
 def read_all(

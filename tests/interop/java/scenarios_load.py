@@ -7,17 +7,6 @@ from tests.interop.java.shell import Shell
 from tests.interop.java.tool_server import Outcome
 
 
-def _shape(outcome: Outcome) -> Outcome:
-    """Figures become #; a count of records stays."""
-    kept = [
-        line for line in outcome.out.splitlines() if "records sent" in line or "," in line or "Avg" in line
-    ]
-    text = "\n".join(
-        re.sub(r"(?<![\w.])\d+\.\d+|(?<=, )\d+(?= ms)|\d{4}-\d\d-\d\d [\d:]+", "#", line) for line in kept
-    )
-    return Outcome(outcome.code, text, outcome.err)
-
-
 def performance(shell: Shell) -> None:
     shell.run("TopicCommand", "--create", "--topic", "fast", "--partitions", "3")
     base = ("--topic", "fast", "--num-records", "5000", "--record-size", "100", "--throughput", "-1")

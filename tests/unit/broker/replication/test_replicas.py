@@ -130,7 +130,7 @@ def test_leading_and_following(world: World) -> None:
     partition = world.replicas.leader("t", 0)
     assert world.append(b"a", b"b") == 1
     assert (partition.high_watermark, partition.log.epochs.latest) == (2, 0)
-    assert world.replicas.by_topic_id(TOPIC_ID) == "t"
+    assert partition.topic_id == TOPIC_ID
     assert len(world.replicas) == 2
     world.order(leader=ELSEWHERE, leader_epoch=1)
     assert world.refusal() == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -186,8 +186,7 @@ def test_a_recreated_topic_never_shows_the_old_one_s_records(world: World) -> No
     assert codes(world.order(topic_id=other, leader_epoch=0)) == [0]
     partition = world.replicas.leader("t", 0)
     assert (partition.topic_id, partition.log.end_offset) == (other, 0)
-    assert world.replicas.by_topic_id(other) == "t"
-    assert world.replicas.by_topic_id(TOPIC_ID) == "t", "partition 1 is still the old one's"
+    assert world.replicas.hosted("t", 1).topic_id == TOPIC_ID, "partition 1 is still the old one's"
     set_aside = [path for path in world.directory.iterdir() if path.name.endswith("-stray")]
     assert len(set_aside) == 1
     assert any(path.stat().st_size for path in set_aside[0].glob("*.log")), "its data is kept"
@@ -218,7 +217,7 @@ def test_stopping_keeps_the_files_and_deleting_does_not(world: World) -> None:
     assert world.stop(0, epoch=-2, delete=True).partition_errors[0].error_code == 0
     assert world.stop(1, epoch=-2, delete=True).partition_errors[0].error_code == 0
     assert not (world.directory / "t-0").exists()
-    assert world.replicas.by_topic_id(TOPIC_ID) is None
+    assert len(world.replicas) == 0
     assert world.stop(7, delete=True).partition_errors[0].error_code == 0, "what is not here is deleted"
 
 
@@ -247,7 +246,7 @@ def test_older_orders_without_topic_ids_are_obeyed(world: World) -> None:
     world.append(b"a")
     assert codes(world.order(leader_epoch=1)) == [0]
     assert world.replicas.leader("t", 0).log.end_offset == 1
-    assert world.replicas.by_topic_id(TOPIC_ID) == "t", "the id is taken when a controller tells it"
+    assert world.replicas.leader("t", 0).topic_id == TOPIC_ID, "it is taken when a controller tells it"
 
 
 def test_one_partition_that_cannot_be_opened_does_not_stop_the_others(world: World) -> None:
