@@ -17,7 +17,6 @@ import confluent_kafka
 
 _TEXT = 512
 _POLL_MS = 200
-_METADATA_MS = 30_000
 _CONSUMER = 1  # rd_kafka_type_t
 
 

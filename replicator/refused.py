@@ -8,7 +8,6 @@ batch) is left alone. Order holds, because nothing else of the partition is on i
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 
@@ -24,8 +23,6 @@ from replicator.workers.permit import permitted
 from transfer.endpoint import RefusedError
 from transfer.ledger import Copied, Gap, PartitionLedger
 from transfer.offset_map import Run
-
-_log = logging.getLogger("isthmus.replicator")
 
 _ABOUT_RECORDS = frozenset(
     {

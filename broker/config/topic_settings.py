@@ -14,7 +14,6 @@ from broker.config.kinds import Kind, at_least, between, each_of, one_of
 MIRROR_SOURCE = "isthmus.mirror.source"
 """Beyond Kafka's: set where a topic is a read-only copy, at the same offsets, of one of another cluster."""
 
-_MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 _HOUR_MS = 3_600_000
 _WEEK_HOURS = 168

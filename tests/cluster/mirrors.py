@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -15,8 +14,6 @@ from replicator.mirrors.running import run_mirrors
 from replicator.settings import LinkSettings
 from replicator.worker import LinkStatus
 from tests.cluster.links import eventually
-
-_numbers = itertools.count(1)
 
 
 def mirror_link(source: str, target: str, pattern: str, *, back: bool = False, **settings) -> LinkSettings:
