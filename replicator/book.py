@@ -78,6 +78,8 @@ class Account:
     source_end: int = -1
     """End of what can be read (committed) at the source, as last heard."""
     way: Way = field(default_factory=Way)
+    lost: int = 0
+    """Source offsets behind the copied ones that are gone there; once it goes on they are a gap."""
     seen_end: int = -1
     """The same as the source's last chunk said: true of the topic that is read, not of one made anew."""
 
@@ -307,6 +309,8 @@ def _account_json(account: Account) -> dict[str, Any]:
             "notes": [list(note) for note in ledger.notes],
             "lag": account.lag,
             "lag_bytes": account.lag_bytes,
+            "lost": account.lost,
+            "latency": account.metrics.latency,
             **account.way.to_json(),
         }
     return row

@@ -8,6 +8,7 @@ are those of the last one to two minutes. Knows nothing of metrics or partitions
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 
 _WINDOW_S = 60.0
 _STEPS = 16
@@ -15,7 +16,7 @@ _MOST_MARKS = 256
 
 
 class Latencies:
-    """Of one link, in seconds; kept in microseconds."""
+    """Of a link or a partition, in seconds; kept in microseconds."""
 
     def __init__(self, now: float) -> None:
         self._current: dict[int, int] = {}
@@ -27,18 +28,12 @@ class Latencies:
         bucket = _bucket(int(seconds * 1e6))
         self._current[bucket] = self._current.get(bucket, 0) + count
 
-    def quantile(self, share: float) -> float | None:
-        """The least latency that at least this share of the records did not exceed; None without records."""
-        total = sum(self._current.values()) + sum(self._before.values())
-        if not total:
-            return None
-        seen = 0
-        buckets = sorted(self._current.keys() | self._before.keys())
-        for bucket in buckets:
-            seen += self._current.get(bucket, 0) + self._before.get(bucket, 0)
-            if seen >= share * total:
-                return _upper(bucket) / 1e6
-        return _upper(buckets[-1]) / 1e6
+    def counts(self) -> dict[int, int]:
+        """Records by bucket. Another thread may ask while records are added."""
+        found, current = dict(self._before), dict(self._current)
+        for bucket, count in current.items():
+            found[bucket] = found.get(bucket, 0) + count
+        return found
 
     def turn(self, now: float) -> None:
         """Lets go of what is too old; call it now and then."""
@@ -47,6 +42,30 @@ class Latencies:
             self._before = self._current if passed < 2 * _WINDOW_S else {}
             self._current = {}
             self._turned = now
+
+
+def added(parts: Iterable[Mapping[int, int]]) -> dict[int, int]:
+    """Records by bucket of all of them together: percentiles of a sum are those of all its records."""
+    found: dict[int, int] = {}
+    for part in parts:
+        for bucket, count in part.items():
+            found[bucket] = found.get(bucket, 0) + count
+    return found
+
+
+def quantiles(counts: Mapping[int, int], shares: Sequence[float]) -> tuple[float, ...] | None:
+    """For each share, in rising order, the least latency (seconds) that at least so many of the records did
+    not exceed; None without records."""
+    total = sum(counts.values())
+    if not total:
+        return None
+    found: list[float] = []
+    seen = 0
+    for bucket in sorted(counts):
+        seen += counts[bucket]
+        while len(found) < len(shares) and seen >= shares[len(found)] * total:
+            found.append(_upper(bucket) / 1e6)
+    return tuple(found)
 
 
 def _bucket(micros: int) -> int:

@@ -15,7 +15,10 @@ from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolati
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.acknowledgements import Acknowledged, differences_of, open_differences
+from replicator.latency import added, quantiles
+from replicator.latency_series import in_json
 from replicator.link_standing import link_standing
+from replicator.metric_table import PARTITION_QUANTILES
 from replicator.mirror_rows import Mirror
 from replicator.piecemeal import piecemeal
 from replicator.progress import ProgressStore
@@ -53,6 +56,8 @@ class LinkReport:
     """By source topic, of those whose mirror is not their first: the current one and those before it."""
     standing: dict[str, Any] = field(default_factory=dict)
     """The link as a whole (`link_standing`)."""
+    latencies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By topic, over all workers: `p50`, `p99`, `max` in seconds, and of how many records (last minutes)."""
 
 
 async def link_report(settings: LinkSettings) -> LinkReport:
@@ -100,7 +105,23 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         link_standing(
             workers, settings.name, known=has_topic, source_problem=problem, paused=desired.paused_as_a_whole
         ),
+        topic_latencies(workers),
     )
+
+
+def topic_latencies(workers: Collection[WorkerReport]) -> dict[str, dict[str, Any]]:
+    """Percentiles of all records of a topic, whichever worker copied them."""
+    parts: dict[str, list[Mapping[int, int]]] = {}
+    for worker in workers:
+        for topic, counts in worker.latencies.items() if worker.fresh() else ():
+            parts.setdefault(topic, []).append(counts)
+    sums = {topic: added(of) for topic, of in sorted(parts.items())}
+    found = {topic: quantiles(counts, PARTITION_QUANTILES) for topic, counts in sums.items()}
+    return {
+        topic: in_json(values) | {"records": sum(sums[topic].values())}
+        for topic, values in found.items()
+        if values is not None
+    }
 
 
 def mirrors_json(mirrors: Mapping[str, Mirror]) -> dict[str, Any]:
@@ -111,7 +132,7 @@ def mirrors_json(mirrors: Mapping[str, Mirror]) -> dict[str, Any]:
 def at_worker(tp: TopicPartition, report: WorkerReport | None) -> dict[str, Any]:
     """Who copies a partition, and how it stands there; None while nobody says so."""
     if report is None:
-        return dict.fromkeys(("worker", "at_worker", "rate", "lane", "starts", "reason"))
+        return dict.fromkeys(("worker", "at_worker", "rate", "lane", "starts", "reason", "latency"))
     standing = report.partitions[tp]
     return {
         "worker": report.worker,
@@ -120,6 +141,7 @@ def at_worker(tp: TopicPartition, report: WorkerReport | None) -> dict[str, Any]
         "lane": standing.lane,
         "starts": standing.starts,
         "reason": standing.reason,
+        "latency": standing.latency,
     }
 
 

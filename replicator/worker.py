@@ -19,11 +19,12 @@ from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
-from replicator.book import Account, State
+from replicator.book import Account
 from replicator.finding import Finding
 from replicator.jobs import Job, Jobs
+from replicator.lag import look_at_lag
 from replicator.lease import LeaseHeld, LeaseLost
-from replicator.link_report import mirrors_json, readable_ends
+from replicator.link_report import mirrors_json
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
 from replicator.phase import CLAIM, CLUSTERS, COPIES, ENDS, FIRST, PROGRESS, WISHES, WORKERS, Phase
@@ -310,18 +311,8 @@ class Link:
         return run
 
     async def _look_at_lag(self) -> None:
-        """Asks for the source's ends, so that the lag is also true of partitions that stand still."""
         parts = self._parts
-        spots = [
-            tp
-            for tp, account in parts.book.accounts.items()
-            if account.state is not State.GONE and tp.topic in parts.found.wanted
-        ]
-        ends, _ = await readable_ends(parts.source_client, spots)
-        for tp, end in ends.items():
-            account = parts.book.accounts.get(tp)
-            if account is not None:  # else it was given up meanwhile
-                account.source_end = end
+        await look_at_lag(parts.source_client, parts.book.accounts, parts.found.wanted)
 
     async def _look_at_clusters(self) -> None:
         await self._reach.look(self._parts.source_client, self._parts.target_client)

@@ -6,28 +6,31 @@ python -m tools.generate_metrics_docs [--check]
 import sys
 from pathlib import Path
 
-from replicator.metrics import MAX_SERIES, METRICS, QUANTILES, Metric
+from replicator.metric_table import MAX_SERIES, METRICS, PARTITION_QUANTILES, QUANTILES, Metric
 from tools.generated_page import write_or_check
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 
 HEAD = f"""# Metrics of links
 
-Generated from `replicator/metrics.py` by `python -m tools.generate_metrics_docs`; do not edit. Served as
+Generated from `replicator/metric_table.py` by `python -m tools.generate_metrics_docs`; do not edit. Served as
 Prometheus text by `isthmus replicate FILE --metrics-port PORT`. `link` is `source->target`; `topic` and
 `partition` are those of the source. Throughput is `rate(isthmus_link_bytes_total[1m])`.
 
 A link has at most `metrics_max_series` series for single partitions ({MAX_SERIES:,} unless it is set): the
 partitions beyond share those with `topic="other", partition="other"`, as sums, and of seconds the greatest.
-A tenth of that many may be latencies of single topics; topics beyond share those with `topic="other"`.
+A tenth of that many may be latencies of single topics, and another tenth those of single partitions; what is
+beyond shares those with `topic="other"`. Latencies of all partitions, whatever their number, are in
+`isthmus links status LINK --partitions` and REST.
 
 | metric | kind | labels | what it says |
 | --- | --- | --- | --- |
 """
 
-_SHARES = ", ".join(f"{share:g}" for share in QUANTILES)
+_SHARES, _FEWER = (", ".join(f"{share:g}" for share in some) for some in (QUANTILES, PARTITION_QUANTILES))
 TAIL = f"""
-`quantile` is one of {_SHARES}. Latency goes by the records' own timestamps, so it is
+`quantile` is one of {_SHARES} (the greatest), of partitions {_FEWER}. Without a record in the last
+minutes there is no percentile. Latency goes by the records' own timestamps, so it is
 only counted for records that are not older than an hour and not from the future: while a link catches up, the
 lags tell more.
 """

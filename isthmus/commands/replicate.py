@@ -178,13 +178,15 @@ def _plain(value: Any) -> Any:
 
 
 async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: RestAccess) -> int:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
 
     from isthmus.logs import log_to_stderr
     from replicator.dedicated import run_links
     from replicator.worker import LinkStatus
 
     log_to_stderr()
+    # Else each counter has a second series with the time of its first value.
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it says nothing of types
     registry = CollectorRegistry()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -27,6 +27,7 @@ from replicator.rest.models import (
     Problem,
     Standing,
     Topic,
+    TopicLatency,
     Values,
     Why,
     Worker,
@@ -136,24 +137,30 @@ def _reading(
             partitions=_partitions(report),
             differences=report.differences,
             source_problem=report.source_problem,
+            latencies={
+                topic: TopicLatency.model_validate(found) for topic, found in report.latencies.items()
+            },
             settings_changed=report.settings,
         )
 
-    async def of_topic(link: str, topic: str) -> list[Partition]:
-        found = [one for one in _partitions(await _report(named(link), reports)) if one.topic == topic]
+    async def of_topic(link: str, topic: str) -> Topic:
+        report = await _report(named(link), reports)
+        found = [one for one in _partitions(report) if one.topic == topic]
         if not found:
             raise HTTPException(404, f"nothing of topic {topic} was copied by {link}")
-        return found
+        late = report.latencies.get(topic)
+        latency = TopicLatency.model_validate(late) if late is not None else None
+        return Topic(topic=topic, latency=latency, partitions=found)
 
     @app.get("/v1/links/{link}/topics/{topic}", tags=["status"])
     async def get_topic(link: str, topic: str) -> Topic:
         """A source topic."""
-        return Topic(topic=topic, partitions=await of_topic(link, topic))
+        return await of_topic(link, topic)
 
     @app.get("/v1/links/{link}/topics/{topic}/partitions/{partition}", tags=["status"])
     async def get_partition(link: str, topic: str, partition: int) -> Partition:
         """A source partition."""
-        for one in await of_topic(link, topic):
+        for one in (await of_topic(link, topic)).partitions:
             if one.partition == partition:
                 return one
         raise HTTPException(404, f"nothing of {topic}-{partition} was copied by {link}")

@@ -44,6 +44,21 @@ class Worker(BaseModel):
     standing: Standing
 
 
+class Latency(BaseModel):
+    """From a record's own timestamp to its acknowledgement at the target, of the last one to two minutes; at
+    most 6 % too high. Records older than an hour do not count."""
+
+    p50: float = Field(description="seconds: half of the records were not later")
+    p99: float = Field(description="seconds: 99 % were not later")
+    max: float = Field(description="seconds: none was later")
+
+
+class TopicLatency(Latency):
+    """Of all records of a topic, whichever worker copied them."""
+
+    records: int
+
+
 class Partition(BaseModel):
     """A source partition."""
 
@@ -59,6 +74,7 @@ class Partition(BaseModel):
     lane: str | None = Field(description="raw: batches as they are; records: each is built anew")
     rate: int | None = Field(description="bytes per second")
     starts: int | None = Field(description="how often its worker has begun it")
+    latency: Latency | None = Field(description="null: no record in the last minutes")
     copied: int = Field(description="records")
     next_source_offset: int | None = Field(description="null: it has not begun")
     lag: int | None = Field(description="source offsets not copied yet; null: not known")
@@ -81,6 +97,7 @@ class Link(BaseModel):
     partitions: list[Partition]
     differences: int = Field(description="gaps and superseded copies that nobody has acknowledged")
     source_problem: str = Field(description="why nothing is known of the source's ends; empty: it answers")
+    latencies: dict[str, TopicLatency] = Field(description="by source topic, where records came lately")
     settings_changed: dict[str, Any] = Field(description="by command or REST, before the link's file")
 
 
@@ -100,6 +117,7 @@ class Topic(BaseModel):
     """All partitions of a source topic."""
 
     topic: str
+    latency: TopicLatency | None = Field(description="null: no record in the last minutes")
     partitions: list[Partition]
 
 

@@ -25,8 +25,8 @@ STALE_S = 15.0
 
 
 class Standing(NamedTuple):
-    """A partition at its worker. `rate` in bytes per second, `lag` in source offsets (-1: not known), and how
-    often it was begun there."""
+    """A partition at its worker. `rate` in bytes per second, `lag` in source offsets (-1: not known), how
+    often it was begun there, and how late its records came lately (`p50`, `p99`, `max` in seconds)."""
 
     state: str
     rate: int
@@ -34,6 +34,7 @@ class Standing(NamedTuple):
     lane: str
     starts: int
     reason: str
+    latency: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class WorkerReport:
     """Its state and, before it copies, what it waits for; empty (an older version): it copies."""
     problems_since: Mapping[str, int] = field(default_factory=dict)
     """When problems began (ms), where that is known."""
+    latencies: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Records of the last minutes by topic and bucket (`replicator.latency`), for sums over workers."""
 
     @property
     def key(self) -> str:
@@ -90,9 +93,14 @@ class WorkerReport:
                 for topic, numbers in value["partitions"].items()
                 for number, standing in numbers.items()
             }
+            latencies = {
+                topic: {int(bucket): int(count) for bucket, count in counts.items()}
+                for topic, counts in value.get("latencies", {}).items()
+            }
             known = {one.name for one in fields(cls)}  # a newer version may say more
             return cls(
-                **{name: of for name, of in value.items() if name in known} | {"partitions": partitions}
+                **{name: of for name, of in value.items() if name in known}
+                | {"partitions": partitions, "latencies": latencies}
             )
         except (zlib.error, AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"a worker's record cannot be read: {error!r}") from error
@@ -101,6 +109,7 @@ class WorkerReport:
         """For people and machines; partitions are told apart."""
         row = asdict(self)
         row["partitions"] = len(self.partitions)
+        del row["latencies"]
         return row | {"rate": self.rate, "silent": not self.fresh()}
 
 

@@ -50,13 +50,12 @@ class Reporting:
         """Writes what has changed, and the whole every few seconds. Raises ProtocolError."""
         if self._parts.phase.step is COPIES and not self._parts.may_write():
             return  # who waits to be let in may say so: it has no partitions
-        mine = self._report()
-        waits = {name: mine.standing.get(name) for name in ("state", "waits_for", "reason")}
-        shape = (mine.leads, mine.epoch, waits, {tp: one.state for tp, one in mine.partitions.items()})
+        shape = self._shape()
         due = time.monotonic() - self._said_at >= EVERY_S
         if shape == self._said and not due and not self._crew.former:
             return
         self._said, self._said_at = shape, time.monotonic()
+        mine = self._report()
         rows: dict[str, bytes | None] = {mine.key: mine.encode()}
         everybody = reports(self._parts.store.progress.notes)
         members = {info.incarnation for info in self._crew.orders.members.values()}
@@ -91,6 +90,16 @@ class Reporting:
             self._uneven = 0
             self._crew.plan_again()
 
+    def _shape(self) -> object:
+        """What others hear of at once when it changes; looked at often, so it has to be cheap."""
+        standing = self._told.standing()
+        return (
+            self._crew.leading,
+            self._crew.orders.epoch,
+            [standing.get(name) for name in ("state", "waits_for", "reason")],
+            {tp: account.state for tp, account in self._parts.book.accounts.items()},
+        )
+
     def _report(self) -> WorkerReport:
         crew, rates = self._crew, self._holdings.rates
         lane = "records" if self._parts.settings.origin_headers else "raw"
@@ -113,10 +122,12 @@ class Reporting:
                     lane,
                     account.starts,
                     account.reason,
+                    account.metrics.latency,
                 )
                 for tp, account in self._parts.book.accounts.items()
             },
             self._parts.guarantee(),
             dict(self._told.standing()),
             dict(self._told.since()),
+            self._parts.metrics.latencies.topics(),
         )

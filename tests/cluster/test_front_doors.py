@@ -266,6 +266,8 @@ async def test_a_properties_file_of_mirrormaker_runs_both_its_links(pair, client
         for link in ("A->B", "B->A"):
             assert f'isthmus_link_records_total{{link="{link}",partition="0",topic="{topic}"}} 20.0' in text
         assert text.count("# TYPE isthmus_link_records_total ") == 1
+        assert "_created" not in text
+        assert 'isthmus_link_partition_latency_quantile_seconds{link="A->B",partition="0"' in text
         process.send_signal(signal.SIGTERM)
         code, _, err = await ended(process)
     assert code == 0, err

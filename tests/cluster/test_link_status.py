@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import socket
 import time
+import urllib.request
 
 import confluent_kafka
 import pytest
@@ -12,6 +14,8 @@ from typer.testing import CliRunner
 from isthmus.commands.links import app
 from protocol.types import TopicPartition
 from replicator.link_report import link_report
+from replicator.rest.app import make_app
+from replicator.rest.server import listen, serving
 from replicator.workers import asking
 from replicator.workers.control import Scope
 from replicator.workers.membership import Membership
@@ -168,6 +172,11 @@ async def test_a_paused_partition_says_that_its_records_are_lost_before_it_goes_
         code, out = await status(link, file, "--json")
         (row,) = json.loads(out)["partitions"]
         assert (code, row["lost"], row["gaps"], row["lag"]) == (3, [5, 12], [], 10)
+
+        async def counted(offsets):
+            return process.metric("isthmus_link_lost_offsets", topic=topic, partition="0") == offsets
+
+        await eventually(lambda: counted(7), "the metric tells of them")
         code, out = await status(link, file)
         assert code == 3
         assert f"lost: {topic}-0 source offsets 5 to 12 are gone from the source" in out
@@ -177,3 +186,58 @@ async def test_a_paused_partition_says_that_its_records_are_lost_before_it_goes_
         (row,) = json.loads(out)["partitions"]
         assert (code, row["lost"]) == (3, None)
         assert [gap[:2] for gap in row["gaps"]] == [[5, 12]]
+        await eventually(lambda: counted(0), "a gap is on record, and is not lost twice")
+
+
+async def test_how_late_records_are_is_told_by_topic_and_by_partition(pair, clients, tmp_path):
+    """By command and by REST; what is older than an hour does not count."""
+    east, west = clients
+    live, old = fresh("live"), fresh("old")
+    link = pair.link(f"{live}|{old}", heartbeats_replication=False)
+    file = declared(link, tmp_path)
+    for topic in (live, old):
+        await create(east, topic, 2)
+    await produce(east, old, some(9, time_ms=1_000_000_000_000))
+    await produce(east, live, some(20, time_ms=int(time.time() * 1000) - 120_000))
+    await produce(east, live, some(5), 1)
+    async with running(link) as process:
+        await copied_to(west, link, old, 9)
+        await copied_to(west, link, live, 20)
+        await copied_to(west, link, live, 5, 1)
+
+        async def told():
+            return (await link_report(link)).latencies.get(live, {}).get("records") == 25
+
+        await eventually(told, "the worker has told of all records")
+        report = await link_report(link)
+        assert report.latencies.keys() == {live}
+        found = report.latencies[live]
+        assert 120 <= found["p50"] <= found["p99"] <= found["max"] < 240
+        rows = {(row["topic"], row["partition"]): row["latency"] for row in report.rows}
+        assert rows[live, 0]["p50"] >= 120 > rows[live, 1]["max"]
+        assert rows[old, 0] is None
+        own = process.partition(live, 1)
+        assert own["latency"].keys() == {"p50", "p99", "max"}
+        code, out = await status(link, file)
+        assert code == 0
+        assert "p99 ms" in out
+        assert not re.search("partition +p50 ms", out)
+        code, out = await status(link, file, "--partitions")
+        assert re.search("partition +p50 ms", out)
+        listening, url = listen("127.0.0.1", 0)
+
+        def read(path):
+            with urllib.request.urlopen(f"{url}/v1/links{path}", timeout=30) as answer:
+                return json.loads(answer.read())
+
+        async with serving(make_app({link.name: link}, lambda _: process.status.to_json()), listening):
+            name = link.name.replace("->", "-to-")
+            topic = await asyncio.to_thread(read, f"/{name}/topics/{live}")
+            assert topic["latency"]["records"] == 25
+            late = {one["partition"]: one["latency"]["max"] > 60 for one in topic["partitions"]}
+            assert late == {0: True, 1: False}
+            whole = await asyncio.to_thread(read, f"/{name}")
+            assert whole["latencies"].keys() == {live}
+            assert whole["standing"]["state"] == "running"
+            (one,) = await asyncio.to_thread(read, "")
+            assert (one["state"], one["waits_for"]) == ("running", "")

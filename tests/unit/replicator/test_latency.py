@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.latency import Behind, Latencies
+from replicator.latency import Behind, Latencies, added, quantiles
+
+
+def quantile(latencies, share):
+    found = quantiles(latencies.counts(), (share,))
+    return found[0] if found is not None else None
 
 
 @given(
@@ -14,7 +19,7 @@ def test_a_percentile_is_never_too_low_and_at_most_one_sixteenth_too_high(micros
     for value in micros:
         latencies.add(value / 1e6)
     exact = next(value for n, value in enumerate(sorted(micros), 1) if n >= share * len(micros))
-    found = latencies.quantile(share)
+    found = quantile(latencies, share)
     assert found is not None
     assert exact - 1 <= found * 1e6 <= exact * (1 + 1 / 16) + 1
 
@@ -23,9 +28,9 @@ def test_records_count_and_not_writes():
     latencies = Latencies(0.0)
     latencies.add(0.001, 99)
     latencies.add(10.0, 1)
-    assert latencies.quantile(0.5) < 0.0011
-    assert latencies.quantile(0.99) < 0.0011
-    assert latencies.quantile(0.999) >= 10
+    assert quantile(latencies, 0.5) < 0.0011
+    assert quantile(latencies, 0.99) < 0.0011
+    assert quantile(latencies, 0.999) >= 10
 
 
 def test_what_is_older_than_two_minutes_is_gone():
@@ -33,11 +38,11 @@ def test_what_is_older_than_two_minutes_is_gone():
     latencies.add(5.0)
     latencies.turn(60.0)
     latencies.add(0.001)
-    assert latencies.quantile(1.0) >= 5
+    assert quantile(latencies, 1.0) >= 5
     latencies.turn(120.0)
-    assert latencies.quantile(1.0) < 0.01
+    assert quantile(latencies, 1.0) < 0.01
     latencies.turn(500.0)
-    assert latencies.quantile(1.0) is None
+    assert quantile(latencies, 1.0) is None
 
 
 def test_behind_counts_from_when_the_first_missing_record_was_heard_of():
@@ -55,3 +60,14 @@ def test_a_partition_that_stands_still_for_days_keeps_its_first_moment_and_littl
         late = behind.seconds(second, second + 1, 0)
     assert late == 199_999
     assert len(behind._marks) <= 257
+
+
+def test_percentiles_of_a_sum_are_those_of_all_records():
+    here, there, both = Latencies(0.0), Latencies(0.0), Latencies(0.0)
+    for seconds, count, of in ((0.002, 90, here), (0.5, 5, here), (0.04, 300, there), (3.0, 1, there)):
+        of.add(seconds, count)
+        both.add(seconds, count)
+    shares = (0.5, 0.9, 0.99, 1.0)
+    assert quantiles(added([here.counts(), there.counts()]), shares) == quantiles(both.counts(), shares)
+    assert quantiles(both.counts(), (1.0,)) >= (3.0,)
+    assert quantiles({}, shares) is None

@@ -1,9 +1,11 @@
 """How a link as a whole stands, by what its workers say; and how a process counts since when it waits."""
 
 from protocol.client import ConnectError
+from replicator.latency import Latencies
+from replicator.link_report import topic_latencies
 from replicator.link_standing import in_words, link_standing
 from replicator.phase import CLAIM, COPIES, FENCING, FIRST, TAKE_OVER, Phase
-from replicator.troubles import Troubles
+from replicator.troubles import Troubles, now_ms
 from replicator.workers.report import STALE_S, WorkerReport
 
 NOW = 1_000_000_000
@@ -93,3 +95,22 @@ def test_what_to_do_names_the_link():
 def test_old_and_new_workers_read_each_other():
     one = worker("a", standing=waits(FIRST), problems={"start": "x"}, problems_since={"start": 5})
     assert WorkerReport.decode(one.encode()) == one
+
+
+def test_percentiles_of_a_topic_are_those_of_all_its_records_on_all_workers():
+    here, there = Latencies(0.0), Latencies(0.0)
+    here.add(0.002, 98)
+    there.add(0.5, 1)
+    there.add(4.0, 1)
+    fresh = now_ms()
+    workers = [
+        WorkerReport.decode(worker(name, fresh, latencies={"orders": of.counts()}).encode())
+        for name, of in (("a", here), ("b", there))
+    ]
+    gone = worker("c", 0, latencies={"orders": {9999: 1}, "old": {1: 1}})
+    found = topic_latencies([*workers, gone])
+    assert found.keys() == {"orders"}
+    assert found["orders"]["records"] == 100
+    assert found["orders"]["p50"] < 0.0022
+    assert 0.5 <= found["orders"]["p99"] < 0.54
+    assert found["orders"]["max"] >= 4

@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from protocol.types import TopicPartition
 from replicator.book import Book
-from replicator.metrics import METRICS, LinkMetrics
+from replicator.metric_table import METRICS, PARTITION, PARTITION_QUANTILES, QUANTILES
+from replicator.metrics import LinkMetrics
 from replicator.progress import Entry
 from tools.generate_metrics_docs import DOCUMENT, document
 from transfer.ledger import Copied, Lineage, PartitionLedger
@@ -83,7 +84,7 @@ def test_retries_are_counted_over_writers_that_are_opened_anew(registry):
 
 
 def test_partitions_beyond_the_limit_share_their_series(registry):
-    per_partition = sum(metric.labels[1:2] == ("topic",) for metric in METRICS)
+    per_partition = sum(metric.labels == PARTITION for metric in METRICS)
     book = Book(LinkMetrics(NAME, registry, max_series=2 * per_partition), 30.0, lambda: None)
     rows = [account(book, partition, end=100 * (partition + 1)) for partition in range(5)]
     for row in rows:
@@ -102,7 +103,7 @@ def test_partitions_beyond_the_limit_share_their_series(registry):
 
 
 def test_each_topic_has_percentiles_of_its_own_up_to_the_limit(registry):
-    metrics = LinkMetrics(NAME, registry, max_series=2 * 4 * 10)
+    metrics = LinkMetrics(NAME, registry, max_series=2 * len(QUANTILES) * 10)
     ages = {"slow": 9.0, "fast": 0.1, "more": 3.0, "most": 5.0}
     tps = {topic: TopicPartition(topic, 0) for topic in ages}
     for topic, age in ages.items():
@@ -118,9 +119,34 @@ def test_each_topic_has_percentiles_of_its_own_up_to_the_limit(registry):
     assert 3 <= median("other") < 4
     metrics.drop(tps["slow"])
     assert median("slow") is None
-    metrics.copied(metrics.of(TopicPartition("next", 0)), copied(0, 10, age_s=7))  # its room is free again
-    metrics.observe()
-    assert 7 <= median("next") < 8
+    metrics.copied(metrics.of(TopicPartition("next", 0)), copied(0, 10, age_s=7))
+    assert 3 <= median("more") < 4  # its room is free again
+    assert median("next") is None
+    assert value(registry, "topic_latency_quantile_seconds", topic="other", quantile="1") >= 7
+
+
+def test_each_partition_has_percentiles_of_its_own_up_to_the_limit_and_the_status_has_all(registry):
+    metrics = LinkMetrics(NAME, registry, max_series=2 * len(PARTITION_QUANTILES) * 10)
+    tps = [TopicPartition("orders", number) for number in range(4)]
+    for age, tp in enumerate(tps, 1):
+        metrics.copied(metrics.of(tp), copied(0, 10, age_s=age))
+        metrics.copied(metrics.of(tp), copied(10, 1, age_s=10 * age))
+
+    def found(quantile, partition, topic="orders"):
+        labels = {"topic": topic, "partition": str(partition), "quantile": quantile}
+        return value(registry, "partition_latency_quantile_seconds", **labels)
+
+    assert 1 <= found("0.5", 0) < 2
+    assert 2 <= found("0.5", 1) < 3
+    assert 20 <= found("1", 1) < 22
+    assert (found("0.9", 1), found("0.5", 2)) == (None, None)
+    assert 3 <= found("0.5", "other", "other") <= 4.5
+    assert 40 <= found("1", "other", "other") < 43
+    assert 40 <= metrics.latencies.of(tps[3])[2] < 43
+    metrics.drop(tps[0])
+    assert (found("0.5", 0), metrics.latencies.of(tps[0])) == (None, None)
+    assert 3 <= found("0.5", 2) < 4  # its room is free
+    assert 40 <= value(registry, "topic_latency_quantile_seconds", topic="orders", quantile="1") < 43
 
 
 def test_the_page_is_up_to_date():
