@@ -18,6 +18,7 @@ from replicator.settings import (
     LinkSettings,
     TakeOver,
 )
+from replicator.wrong_values import in_words
 from topology.models import Link, Topology
 
 _ANYWHERE = "localhost:9092"
@@ -46,4 +47,4 @@ def link_problems(topology: Topology) -> Iterator[tuple[tuple[str, ...], str]]:
         except ValidationError as error:
             for found in error.errors(include_url=False):
                 at = ("links", name, *(str(part) for part in found["loc"][:1]))
-                yield at, found["msg"].removeprefix("Value error, ")
+                yield at, in_words([found]) if found["loc"] else found["msg"].removeprefix("Value error, ")

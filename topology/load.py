@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from replicator.wrong_values import in_words
 from topology.broker_settings import setting_problems
 from topology.client_settings import client_problems, client_properties
 from topology.lines import line_of
@@ -24,6 +25,9 @@ from topology.models import Rest, Topology
 from topology.problems import Problem, TopologyError, dotted, suggestion
 from topology.references import reference_problems
 from topology.secrets import resolve_secrets
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 _MAX_VALUES = 100_000
 
@@ -138,20 +142,19 @@ def _problem(document: Any, at: tuple[str | int, ...], message: str) -> Problem:
 
 def shape_problems(document: Any, error: ValidationError, model: type[BaseModel]) -> Iterator[Problem]:
     """What pydantic found wrong with a document of the shape `model`, in our words and with lines."""
+    by_place: dict[tuple[str | int, ...], list[ErrorDetails]] = {}
     for item in error.errors():
-        at = _yaml_path(document, item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = f"unknown key{suggestion(str(at[-1]), _fields_at(model, at[:-1]))}"
-        elif item["type"] == "missing":
-            message = "is missing"
-        elif "input" in item and not isinstance(item["input"], dict | list):
-            message = f"{message} (found: {item['input']!r})"
+        by_place.setdefault(_yaml_path(document, item["loc"], item["type"]), []).append(item)
+    for at, items in by_place.items():
+        message = in_words(items)
+        if items[0]["type"] == "extra_forbidden":
+            message += suggestion(str(at[-1]), _fields_at(model, at[:-1]))
         yield _problem(document, at, message)
 
 
-def _yaml_path(document: Any, loc: tuple[int | str, ...]) -> tuple[str | int, ...]:
-    """Pydantic adds parts for union members and mapping keys that are not in the file: leave those out."""
+def _yaml_path(document: Any, loc: tuple[int | str, ...], kind: str) -> tuple[str | int, ...]:
+    """Pydantic adds parts for union members and mapping keys that are not in the file: leave those out. What
+    is missing is not in the file either."""
     path: list[str | int] = []
     node: Any = document
     for index, part in enumerate(loc):
@@ -161,7 +164,7 @@ def _yaml_path(document: Any, loc: tuple[int | str, ...]) -> tuple[str | int, ..
         if inside:
             path.append(part)
             node = node[part]
-        elif index == len(loc) - 1 and part != "[key]":
+        elif index == len(loc) - 1 and kind == "missing":
             path.append(part)
     return tuple(path)
 

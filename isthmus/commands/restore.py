@@ -37,6 +37,7 @@ def restore(
     Example: isthmus restore flights --to restore
     """
     from connectors.restore import restore as run
+    from replicator.wrong_values import in_words
     from topology.settings import restore_settings, store_settings
 
     topology = open_topology(file, data_directory)
@@ -59,7 +60,7 @@ def restore(
             prefix=prefix,
         )
     except ValidationError as error:
-        fail("; ".join(problem["msg"].removeprefix("Value error, ") for problem in error.errors()), USAGE)
+        fail("; ".join(in_words([problem]) for problem in error.errors()), USAGE)
     with ProgressDisplay() as show:
         report = run_connectors(
             lambda: run(settings, lambda progress: show(progress.phase, progress.done, progress.total)),

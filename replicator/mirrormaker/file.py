@@ -24,6 +24,7 @@ from replicator.mirrormaker import meanings
 from replicator.mirrormaker.meanings import Meaning
 from replicator.mirrormaker.providers import Provider, ProviderError, declared, resolve
 from replicator.settings import LinkSettings
+from replicator.wrong_values import in_words
 
 MIRRORMAKER_DEFAULTS: Mapping[str, Any] = {
     "sync_group_offsets": False,
@@ -31,6 +32,8 @@ MIRRORMAKER_DEFAULTS: Mapping[str, Any] = {
     "internal_replication_factor": 3,
 }
 
+_ANYWHERE = "localhost:9092"
+"""For a cluster whose address is wrong, which is said, so that the rest is checked too."""
 _CLIENT = re.compile(r"(?:(source|target)\.)?(producer|consumer|admin)\.(.+)")
 _END = re.compile(r"(source|target)\.cluster\.(.+)")
 _FLOW = re.compile(r"([^.]*?)->([^.]*)\.(.+)")
@@ -263,16 +266,19 @@ class _Reader:
             name = item.name.rpartition(f"{role}.")[2]
             if name in table:
                 self._put(values, origins, item, table[name])
-        values["source"] = self._end(source, "source", "consumer", scopes)
-        values["target"] = self._end(target, "target", "producer", scopes)
+        ends = (
+            self._end(source, "source", "consumer", scopes),
+            self._end(target, "target", "producer", scopes),
+        )
+        for name, alias, end in zip(("source", "target"), (source, target), ends, strict=True):
+            values[name] = end or {"alias": alias, "bootstrap": _ANYWHERE}
         values["take_over"] = self._take_over(source, scopes)
-        if None in (values["source"], values["target"]):
-            return None
         try:
-            return LinkSettings.model_validate(values)
+            made = LinkSettings.model_validate(values)
         except ValidationError as error:
             self._invalid(f"{source}->{target}", error, origins)
             return None
+        return made if None not in ends else None
 
     def _client_settings(
         self, source: str, target: str
@@ -343,7 +349,10 @@ class _Reader:
     def _put(
         self, values: dict[str, Any], origins: dict[str, Property], item: Property, meaning: Meaning
     ) -> None:
+        before = len(self.problems)
         value = self._read(item, meaning)
+        if len(self.problems) > before:
+            return  # named already; the default stands in for it, so that the rest is checked too
         group, dot, name = meaning.field.rpartition(".")
         if dot:
             values.setdefault(group, {})[name] = value
@@ -359,11 +368,9 @@ class _Reader:
             return None
 
     def _invalid(self, link: str, error: ValidationError, origins: Mapping[str, Property]) -> None:
-        if self.problems:
-            return  # values that could not be read are named already
         for found in error.errors():
             where = ".".join(str(part) for part in found["loc"])
-            message = found["msg"].removeprefix("Value error, ")
+            message = in_words([found]) if where else found["msg"].removeprefix("Value error, ")
             item = origins.get(where) or origins.get(str(found["loc"][0]) if found["loc"] else "")
             if item is not None:
                 self._wrong(item, message)

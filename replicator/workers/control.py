@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from protocol.types import TopicPartition
 from replicator.settings import LinkSettings
+from replicator.wrong_values import in_words
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -166,10 +167,9 @@ def changed(settings: LinkSettings, values: Mapping[str, Any]) -> LinkSettings:
 
 
 def _said(found: ErrorDetails) -> str:
-    """Without pydantic's own words around it; what was given is named, unless all settings were."""
-    message = found["msg"].removeprefix("Value error, ")
+    """What was given is named, unless all settings were."""
     where = ".".join(str(part) for part in found["loc"])
-    return f"{where}: {message} (given: {found['input']!r})" if where else message
+    return f"{where}: {in_words([found])}" if where else found["msg"].removeprefix("Value error, ")
 
 
 def pause_rows(scope: Scope, wish: Wish) -> dict[str, bytes | None]:

@@ -177,14 +177,24 @@ def test_what_has_no_meaning_is_said_with_what_to_do():
         ("config.providers = vault", "config.providers.vault.class is not set"),
         (
             "emit.checkpoints.interval.seconds = 0",
-            "emit.checkpoints.interval.seconds: Input should be greater",
+            "emit.checkpoints.interval.seconds: has to be more than 0 (found: 0.0)",
         ),
-        ("offset-syncs.topic.location = nowhere", "Input should be 'source' or 'target'"),
+        ("offset-syncs.topic.location = nowhere", "has to be 'source' or 'target' (found: 'nowhere')"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(line, expected):
     found = problems(TWO + line)
     assert any(expected in problem for problem in found), found
+
+
+def test_a_value_that_cannot_be_read_hides_no_other_problem():
+    found = problems(
+        TWO
+        + "A->B.emit.heartbeats.enabled = maybe\nA->B.topics = (\nA->B.refresh.topics.interval.seconds = 0\n"
+        "A->B.consumer.fetch.max.bytes = 3\nA.bootstrap.servers = a\n"
+    )
+    assert len(found) == 5
+    assert any("has to be at least 65536 (found: 3)" in problem for problem in found)
 
 
 def test_all_problems_come_at_once_and_no_secret_with_them():

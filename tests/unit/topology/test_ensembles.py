@@ -155,7 +155,7 @@ def test_servers_in_one_site_of_a_stretched_cluster() -> None:
         (("id: 1, datacenter: aa",), "there is no datacenter 'aa'"),
         (("id: 1, group: x", "id: 2"), "some servers have a group and these have none: 2"),
         (("id: 1, weight: 0",), "weights count in groups only"),
-        (("id: 256",), "less than or equal to 255"),
+        (("id: 256",), "has to be at most 255"),
     ],
 )
 def test_mistakes(lines: tuple[str, ...], said: str) -> None:

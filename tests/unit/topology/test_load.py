@@ -59,7 +59,7 @@ links:
     assert [line for line, _ in found] == [7, 9, 10, 12, 14]
     messages = [message for _, message in found]
     assert "there is no datacenter 'aa'" in messages[0]
-    assert "less than or equal to 65535" in messages[1]
+    assert "has to be at most 65535 (found: 99999)" in messages[1]
     assert "broker id 1 is used twice in east" in messages[2]
     assert "did you mean 'partitions'?" in messages[3]
     assert "there is no cluster 'west'" in messages[4]
@@ -72,7 +72,7 @@ links:
         ("- a\n- b\n", 1, "a mapping"),
         ("version: 1\nname: [\n", 3, "not valid YAML"),
         (GOOD + "name: again\n", 10, "not valid YAML"),
-        (GOOD.replace("version: 1", "version: 7"), 1, "Input should be 1"),
+        (GOOD.replace("version: 1", "version: 7"), 1, "has to be 1 (found: 7)"),
         (GOOD.replace("east->west:", "east-west:"), 9, "write source->target"),
         (GOOD.replace("east->west:", "east->east:"), 9, "copies a cluster into itself"),
         (GOOD.replace("[{id: 1}]", "[]"), 6, "needs brokers"),
@@ -129,14 +129,14 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         (GOOD.replace("version: 1", "version: " + "9" * 5000), "cannot be understood: Exceeds the limit"),
         (GOOD.replace("east: {", "1: {"), "there is no cluster 'east'"),
         (GOOD.replace("b: {}}", "1.5: {}, true: {}, null: {}}"), "there is no datacenter 'b'"),
-        (GOOD.replace("clusters:\n", "clusters:\n  ? [a, b]\n  : {datacenter: a}\n"), "valid string"),
-        (GOOD.replace("datacenter: a", "datacenter: [a]"), "valid string"),
-        (GOOD.replace("id: 1", "id: [1]"), "valid integer"),
+        (GOOD.replace("clusters:\n", "clusters:\n  ? [a, b]\n  : {datacenter: a}\n"), "has to be text"),
+        (GOOD.replace("datacenter: a", "datacenter: [a]"), "has to be text"),
+        (GOOD.replace("id: 1", "id: [1]"), "has to be a whole number"),
         (GOOD.replace("kafka:9092", "kafka"), "address 'kafka' is not of the form host:port"),
         (GOOD.replace("kafka:9092", "kafka:9092,kafka:99999"), "address 'kafka:99999' is not of the form"),
         (GOOD.replace("kafka:9092", ""), "no bootstrap address is given"),
         (GOOD.replace("[orders]", '["("]'), "'(' is not a regular expression"),
-        (GOOD + "backups: {x: {cluster: [1], store: {a: b}, topics: [t]}}\n", "valid string"),
+        (GOOD + "backups: {x: {cluster: [1], store: {a: b}, topics: [t]}}\n", "has to be text"),
     ],
 )  # fmt: skip
 def test_what_yaml_allows_and_a_topology_does_not_is_a_problem_and_never_a_crash(
