@@ -12,7 +12,7 @@ import uvloop
 
 from broker.log.files import OpenFile
 from broker.log.region import FileRegion
-from broker.server.answer_order import Pending, Segments
+from broker.server.answer_order import Deferred, Outcome, Pending, Segments
 from broker.server.context import ConnectionInfo
 from broker.server.edge import CloseConnectionError
 from broker.server.listener import Listener
@@ -24,12 +24,34 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+class News(Deferred):
+    """Each `wake` is an attempt, until `script.outcomes` of its name has something else than None."""
+
+    def __init__(self, script: Scripted, name: str) -> None:
+        self.script = script
+        self.name = name
+        self.attempts = 0
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+    def attempt(self) -> Any:
+        self.attempts += 1
+        outcome = self.script.outcomes.get(self.name)
+        return self if outcome is None else outcome()
+
+    def cancel(self) -> None:
+        self.script.abandoned.append(self.name)
+
+
 class Scripted:
-    """Answers `say:x` with x at once, `wait:x` when x is released, `over:x` too but lets others pass, and
-    after `last:x` the connection ends.
+    """Answers `say:x` with x at once, `wait:x` when x is released, `over:x` too but lets others pass,
+    `news:x` when its `News` says so, and after `last:x` the connection ends.
     """
 
     def __init__(self) -> None:
+        self.news: dict[str, News] = {}
+        self.outcomes: dict[str, Callable[[], Outcome]] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.started: list[str] = []
         self.abandoned: list[str] = []
@@ -37,7 +59,7 @@ class Scripted:
     def release(self, name: str) -> None:
         self.gates.setdefault(name, asyncio.Event()).set()
 
-    def serve(self, frame: memoryview, connection: ConnectionInfo) -> Segments | Pending | None:
+    def serve(self, frame: memoryview, connection: ConnectionInfo) -> Outcome:
         verb, _, rest = bytes(frame).decode("latin-1").partition(":")
         self.started.append(rest)
         if verb == "say":
@@ -51,15 +73,17 @@ class Scripted:
             return [int(size).to_bytes(4, "big"), FileRegion(OpenFile(path), 0, int(size))]
         if verb == "mute":
             return None
+        if verb == "news":
+            return self.news.setdefault(rest, News(self, rest))
         if verb == "last":
-            return Pending(self._later(rest), last=True)
+            return Pending(self.later(rest), last=True)
         if verb in ("wait", "over", "leave"):
-            return Pending(self._later(rest), pipelined=verb == "over", abandoned_on_close=verb == "leave")
+            return Pending(self.later(rest), pipelined=verb == "over", abandoned_on_close=verb == "leave")
         if verb == "fail":
             return Pending(self._fail())
         raise CloseConnectionError(f"no verb {verb!r}")
 
-    async def _later(self, name: str) -> Segments:
+    async def later(self, name: str) -> Segments:
         try:
             await self.gates.setdefault(name, asyncio.Event()).wait()
         except asyncio.CancelledError:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from broker.server.answer_order import Pending
 from broker.server.edge import TOGETHER
 from broker.server.intake import START
 from broker.server.listener import Listener
@@ -17,6 +18,7 @@ from broker.server.outbox import IN_A_TURN, PIECE, Outbox
 from tests.support.scripted_server import (
     BOUND_S,
     Dial,
+    News,
     Scripted,
     answer,
     closed,
@@ -49,6 +51,74 @@ async def test_requests_that_allow_it_overlap_and_keep_their_order(dial: Dial, s
     for name in ("d", "b", "a"):
         script.release(name)
     assert [await answer(reader) for _ in range(5)] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+@on_uvloop
+async def test_an_answer_that_waits_for_news_is_tried_for_until_it_is_there(
+    dial: Dial, script: Scripted
+) -> None:
+    reader, writer = await dial()
+    writer.write(b"".join(map(framed, (b"say:a", b"news:b", b"say:c"))))
+    assert await answer(reader) == b"a"
+    await until(lambda: "b" in script.news)
+    news = script.news["b"]
+    news.wake()
+    assert (news.attempts, script.started) == (1, ["a", "b"]), "nothing overtakes it"
+    script.outcomes["b"] = lambda: [framed(b"b")]
+    news.wake()
+    assert [await answer(reader), await answer(reader)] == [b"b", b"c"]
+    news.wake()
+    assert news.attempts == 2, "what is answered is not tried for again"
+
+
+@on_uvloop
+async def test_news_may_lead_to_more_waiting_of_either_kind(dial: Dial, script: Scripted) -> None:
+    """E.g. records that came are on the disk alone by now; then there are too few of them."""
+    reader, writer = await dial()
+    writer.write(b"".join(map(framed, (b"news:a", b"say:last"))))
+    await until(lambda: "a" in script.news)
+    other = News(script, "other")
+    script.outcomes["a"] = lambda: Pending(hand_over(other))
+    script.news["a"].wake()
+    await until(lambda: hasattr(other, "wake"))
+    script.outcomes["other"] = lambda: [framed(b"there")]
+    other.wake()
+    assert [await answer(reader), await answer(reader)] == [b"there", b"last"]
+
+
+async def hand_over(other: News) -> News:
+    await asyncio.sleep(0.01)
+    return other
+
+
+@on_uvloop
+async def test_an_attempt_that_fails_takes_no_earlier_answer_with_it(dial: Dial, script: Scripted) -> None:
+    reader, writer = await dial()
+    writer.write(b"".join(map(framed, (b"over:a", b"news:b", b"say:c"))))
+    await until(lambda: "b" in script.news)
+
+    def broken() -> None:
+        raise RuntimeError("a handler broke")
+
+    script.outcomes["b"] = broken
+    script.news["b"].wake()
+    script.release("a")
+    assert await answer(reader) == b"a"
+    assert await closed(reader)
+
+
+@on_uvloop
+async def test_nobody_waits_for_news_for_a_client_that_has_gone(
+    dial: Dial, script: Scripted, listener: Listener
+) -> None:
+    _, writer = await dial()
+    writer.write(framed(b"news:a"))
+    await until(lambda: "a" in script.news)
+    writer.transport.abort()
+    await until(lambda: not listener.connections)
+    assert script.abandoned == ["a"]
+    script.news["a"].wake()
+    assert not script.news["a"].attempts
 
 
 @on_uvloop
