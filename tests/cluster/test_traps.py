@@ -137,7 +137,7 @@ async def test_g_topics_have_ids_from_the_first_day(broker: BrokerProcess) -> No
 
 
 @pytest.mark.parametrize("version", [3, 4])
-async def test_h_no_finalized_feature_promises_transactions_of_version_2(
+async def test_h_transactions_of_version_2_only_where_the_feature_is_finalized(
     broker: BrokerProcess, version: int
 ) -> None:
     answer = await said(broker, version)
