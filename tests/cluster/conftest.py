@@ -9,6 +9,7 @@ from protocol.client import ClusterClient
 from tests.cluster.links import Pair, two_brokers
 from tests.cluster.vault import Vault, new_vault
 from tests.support.broker import BrokerProcess
+from tests.support.group_member import GroupMember
 from tests.support.s3 import S3Server
 from tests.support.zookeeper import fresh_chroot
 
@@ -64,3 +65,12 @@ async def clients(pair: Pair) -> AsyncIterator[tuple[ClusterClient, ClusterClien
     """Of both sides of the module's `pair`: east, west."""
     async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
         yield east, west
+
+
+@pytest.fixture
+def members() -> Iterator[list[GroupMember]]:
+    """Whoever a test puts in here is stopped at its end."""
+    started: list[GroupMember] = []
+    yield started
+    for member in started:
+        member.stop()

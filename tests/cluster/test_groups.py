@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 import subprocess
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from tests.support.apache_kafka import kafka_tool
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.group_member import BOUND_S, GroupMember, shared_out, wait_for
+from tests.support.groups import PARTITIONS, committed, make_topic, member_ids, produce
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own files
@@ -33,7 +26,6 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.cluster
 
-PARTITIONS = 6
 _numbers = itertools.count()
 
 
@@ -41,46 +33,6 @@ _numbers = itertools.count()
 def name(broker: BrokerProcess) -> str:
     """A topic with six partitions; tests call their group the same."""
     return make_topic(broker, f"groups-{next(_numbers)}")
-
-
-def make_topic(broker: BrokerProcess, topic: str) -> str:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(BOUND_S)
-    return topic
-
-
-def produce(broker: BrokerProcess, topic: str, values: range) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
-    for number in values:
-        producer.produce(topic, key=b"%d" % number, value=b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(BOUND_S) == 0
-
-
-def committed(broker: BrokerProcess, group: str, topic: str) -> dict[int, int]:
-    """Through the admin client: partitions with a position."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    wanted = ConsumerGroupTopicPartitions(group)
-    result = admin.list_consumer_group_offsets([wanted])[group].result(BOUND_S)
-    return {
-        each.partition: each.offset
-        for each in result.topic_partitions
-        if each.topic == topic and each.offset >= 0
-    }
-
-
-def member_ids(broker: BrokerProcess, group: str) -> set[str]:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    described = admin.describe_consumer_groups([group])[group].result(BOUND_S)
-    return {member.member_id for member in described.members}
-
-
-@pytest.fixture
-def members() -> Iterator[list[GroupMember]]:
-    """Whoever a test puts in here is stopped at its end."""
-    started: list[GroupMember] = []
-    yield started
-    for member in started:
-        member.stop()
 
 
 # -- librdkafka
@@ -343,73 +295,3 @@ def test_groups_are_spread_over_the_brokers(
     admin = AdminClient({"bootstrap.servers": both.bootstrap})
     listed = admin.list_consumer_groups().result(BOUND_S).valid
     assert {each.group_id for each in listed} == {f"g{number}" for number in range(6)}
-
-
-# -- Apache Kafka's own tools
-
-GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-
-
-@pytest.mark.interop
-@pytest.mark.slow
-def test_consumer_group_tool(broker: BrokerProcess, name: str, members: list[GroupMember]) -> None:
-    at = ("--bootstrap-server", broker.bootstrap)
-    produce(broker, name, range(60))
-    members.append(GroupMember(broker.bootstrap, name, name, client_id="reader").start())
-    wait_for(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
-    assert name in kafka_tool(GROUPS, *at, "--list").splitlines()
-    described = kafka_tool(GROUPS, *at, "--describe", "--group", name)
-    rows = [line.split() for line in described.splitlines() if line.startswith(name)]
-    # GROUP TOPIC PARTITION [LEADER-EPOCH] CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID
-    assert sorted(row[2] for row in rows) == [str(number) for number in range(PARTITIONS)]
-    assert all(row[-6:-3] == ["10", "10", "0"] for row in rows), described
-    assert all(row[-2:] == ["/127.0.0.1", "reader"] for row in rows), described
-    state = kafka_tool(GROUPS, *at, "--describe", "--group", name, "--state")
-    assert "Stable" in state
-    verbose = kafka_tool(GROUPS, *at, "--describe", "--group", name, "--members", "--verbose")
-    assert "reader" in verbose
-    members.pop().stop()
-    reset = ("--reset-offsets", "--group", name, "--topic", name, "--to-offset", "3", "--execute")
-    kafka_tool(GROUPS, *at, *reset)
-    assert committed(broker, name, name) == dict.fromkeys(range(PARTITIONS), 3)
-    kafka_tool(GROUPS, *at, "--delete-offsets", "--group", name, "--topic", f"{name}:0")
-    assert committed(broker, name, name) == dict.fromkeys(range(1, PARTITIONS), 3)
-    assert "successful" in kafka_tool(GROUPS, *at, "--delete", "--group", name)
-    assert name not in kafka_tool(GROUPS, *at, "--list").splitlines()
-
-
-@pytest.mark.interop
-@pytest.mark.slow
-def test_kafkas_formatters_read_our_offsets_topic(
-    broker: BrokerProcess, name: str, members: list[GroupMember]
-) -> None:
-    produce(broker, name, range(60))
-    members.append(
-        GroupMember(broker.bootstrap, name, name, client_id="reader", group_instance_id="i").start()
-    )
-    wait_for(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
-    at = ("--bootstrap-server", broker.bootstrap, "--topic", "__consumer_offsets", "--from-beginning")
-
-    def read(formatter: str) -> str:
-        formatter = f"org.apache.kafka.tools.consumer.{formatter}"
-        for patience_ms in ("5000", "40000"):  # it always waits in full, and a busy machine needs the second
-            printed = kafka_tool(CONSOLE, *at, "--formatter", formatter, "--timeout-ms", patience_ms)
-            if f'"{name}"' in printed:
-                break
-        return printed
-
-    offsets = [line for line in read("OffsetsMessageFormatter").splitlines() if f'"{name}"' in line]
-    for partition in range(PARTITIONS):
-        assert any(
-            re.search(rf'"partition":{partition}\b', line) and re.search(r'"offset":10\b', line)
-            for line in offsets
-        ), offsets
-    assert any('"version":3' in line for line in offsets)
-    groups = [line for line in read("GroupMetadataMessageFormatter").splitlines() if f'"{name}"' in line]
-    assert any(
-        '"protocolType":"consumer"' in line
-        and '"groupInstanceId":"i"' in line
-        and '"clientId":"reader"' in line
-        for line in groups
-    ), groups
