@@ -67,6 +67,7 @@ async def find_mirrors(
     taken = settings.topic_filter()
     candidates = [name for name in (topics or sorted(there)) if topics or taken.refuses(name) is None]
     found: dict[str, MirrorSource] = {}
+    writable: list[str] = []
     for name, configs in (await target.describe_configs(candidates) if candidates else {}).items():
         text = mirror_text(configs)
         source = None if text is None else MirrorSource.read(text)
@@ -75,10 +76,14 @@ async def find_mirrors(
         elif topics:
             is_it = f"is a mirror of {text}" if text else "is no mirror (it is writable)"
             raise SwitchRefused(f"{name} in {settings.target.alias} {is_it}, not one of link {settings.name}")
+        elif text is None:
+            writable.append(name)
     if not found:
-        raise SwitchRefused(
-            f"link {settings.name} has no mirror in {settings.target.alias}: no {MIRROR_SOURCE} says so"
-        )
+        text = f"link {settings.name} has no mirror in {settings.target.alias}: no {MIRROR_SOURCE} says so"
+        if writable:
+            more = f" and {len(writable) - 3} more" if len(writable) > 3 else ""
+            text += f". {', '.join(writable[:3])}{more} there are writable: promoted, or failed over, before?"
+        raise SwitchRefused(text)
     return found
 
 

@@ -71,7 +71,8 @@ async def reversible(
     link from old to new, `back` is the name of the one from new to old. Raises SwitchRefused.
 
     With `home` a promotion of `back` that was interrupted counts as well: the new side is fenced for it.
-    Topics of which the old side takes writes again already are put in there instead.
+    Topics of which the old side takes writes again already are put in there instead, the new side's mirrors
+    among them.
     """
     here = {name: each for name, each in (await old.metadata(None)).topics.items() if not each.error}
     there = {name: each for name, each in (await new.metadata(None)).topics.items() if not each.error}
@@ -89,7 +90,8 @@ async def reversible(
         text = mirror_text(configs_new[name])
         mine = mirror_text(configs_old[name])
         begun = MirrorSource.of(f"{FENCED} for {back}", old.cluster_id, here[name].topic_id).text
-        if home is not None and text == begun and mine is None:
+        again = MirrorSource.of(settings.name, old.cluster_id, here[name].topic_id).text
+        if home is not None and text in (begun, again) and mine is None:
             home.add(name)
             continue
         if text is not None and (home is None or text != begun):

@@ -437,4 +437,9 @@ async def test_truncate_and_restore_goes_on_where_it_was_killed(pair, clients, t
         for topic in (fenced, home, rest):
             assert await asyncio.to_thread(write, idempotent(pair.east), topic, ["after"]) == [None]
             await same_logs(east, west, topic)
+        # Once more, as somebody does whose command was killed at its end: all is as it has to be.
+        done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=60)
+        assert (done.switched.topics, done.partings) == ([fenced, home, rest], [])
+        await produce(east, rest, some(1, "on and on"))
+        await same_logs(east, west, rest)
     assert [r.value for r in await records(east, home, 0)][-3:] == [b"meanwhile", b"at home", b"after"]
