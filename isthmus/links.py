@@ -45,3 +45,8 @@ def link_of(link: str, file: Path, *, mirrors: bool | None = False) -> tuple[Lin
 def target_only(asked: Asked | None) -> Asked | None:
     """For commands that need the target and not the source."""
     return replace(asked, clusters=asked.clusters[1:]) if asked is not None else None
+
+
+def source_only(asked: Asked | None) -> Asked | None:
+    """The other way round."""
+    return replace(asked, clusters=asked.clusters[:1]) if asked is not None else None

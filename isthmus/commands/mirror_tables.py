@@ -22,10 +22,12 @@ CUT_COLUMNS = ("topic", "partition", "common_end", "old_end", "new_end", "record
 
 
 class Standing(NamedTuple):
-    """How mirrors stand, and what they lack that nobody has acknowledged; None: that is not known."""
+    """How mirrors stand, what they lack that nobody has acknowledged (None: that is not known), and which of
+    their sources refuse writers."""
 
     risks: list[Risk]
     differences: list[Difference] | None
+    fenced: list[str]
 
 
 def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
@@ -40,11 +42,25 @@ def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
         lacks = None
         if found.differences is not None:
             lacks = [difference_json(lack) for lack in found.differences]
-        print_json({"link": link, "at_risk": topics, "partitions": rows, "differences": lacks})
+        print_json(
+            {
+                "link": link,
+                "at_risk": topics,
+                "partitions": rows,
+                "differences": lacks,
+                "fenced": found.fenced,
+            }
+        )
         return
     print_table(RISK_COLUMNS, [[row[column] for column in RISK_COLUMNS] for row in rows])
     for lack in found.differences or ():
         say(f"not acknowledged: {lack}")
+    if found.fenced:
+        say(
+            f"the source refuses writers: {', '.join(found.fenced)}. Where no promotion is under way, one was"
+            f" broken off: isthmus mirrors promote '{link}' goes on with it, isthmus mirrors unfence '{link}'"
+            " gives it up"
+        )
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

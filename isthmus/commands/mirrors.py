@@ -22,7 +22,7 @@ from isthmus.commands.mirror_tables import (
     show_done,
     show_risks,
 )
-from isthmus.links import File, Json, LinkName, link_of, target_only
+from isthmus.links import File, Json, LinkName, link_of, source_only, target_only
 from isthmus.output import DIFFERENCES, confirm, note, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
@@ -165,6 +165,50 @@ def failover(
 
 
 @app.command()
+def unfence(
+    link: LinkName,
+    topic: Topics = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="also where the target does not answer: it may be written to")
+    ] = False,
+    yes: Yes = False,
+    file: File = DEFAULT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Give up a promotion that was broken off: the source takes writes again, the mirrors stay mirrors.
+
+    Refused where the target may be written to already. Promote goes on with what was broken off instead.
+
+    Example: isthmus mirrors unfence 'east->west'
+    """
+    settings, asked = link_of(link, file, mirrors=True)
+    names = _names(topic)
+
+    async def work(*, does: bool) -> dict[str, str]:
+        from replicator.mirrors.assessing import SwitchRefused
+        from replicator.mirrors.giving_up import fenced_topics, give_up
+
+        async with AsyncExitStack() as stack:
+            source = await stack.enter_async_context(settings.source.client("isthmus-cli"))
+            fenced = await fenced_topics(source, settings, names)
+            if not fenced:
+                raise SwitchRefused(f"nothing in {settings.source.alias} is fenced for {link}")
+            if does:
+                if force:
+                    target = await _if_it_answers(settings.target, stack)
+                else:
+                    target = await stack.enter_async_context(settings.target.client("isthmus-cli"))
+                await give_up(source, target, settings, fenced, say_once())
+            return fenced
+
+    found = run_connectors(lambda: work(does=False), source_only(asked))
+    confirm(f"{settings.source.alias} takes writes again: {', '.join(sorted(found))}", yes=yes)
+    run_connectors(lambda: work(does=True), source_only(asked) if force else asked)
+    if as_json:
+        print_json({"link": link, "topics": sorted(found)})
+
+
+@app.command()
 def reverse(
     link: LinkName,
     topic: Topics = None,
@@ -278,7 +322,23 @@ async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool 
             source = await _if_it_answers(settings.source, stack)
         mirrors = await find_mirrors(target, settings, topics)
         found = await risks(source, target, settings, mirrors, whole=live)
-        return Standing(found, await _lacks(target, settings, topics))
+        return Standing(
+            found, await _lacks(target, settings, topics), await _fenced(source, settings, tuple(mirrors))
+        )
+
+
+async def _fenced(source: ClusterClient | None, settings: LinkSettings, topics: tuple[str, ...]) -> list[str]:
+    """Topics of the source that refuse writers for a promotion that was not ended, as far as it says so."""
+    from protocol.errors import ProtocolError
+    from replicator.mirrors.giving_up import fenced_topics
+
+    if source is None:
+        return []
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return sorted(await fenced_topics(source, settings, topics))
+    except (ProtocolError, TimeoutError):  # half dead, or without the right: nobody waits for it
+        return []
 
 
 async def _lacks(

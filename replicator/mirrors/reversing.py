@@ -14,6 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -233,12 +234,27 @@ async def _cut(
 
 
 async def save(client: ClusterClient, tp: TopicPartition, parting: Parting, folder: Path) -> Path:
-    """The batches from the parting on as a segment file, for Kafka's dump-log tool too, and what it holds."""
-    place = folder / f"{tp.topic}-{tp.partition}"
+    """The batches from the parting on as a segment file, for Kafka's dump-log tool too, and what it holds.
+    What is there already stays. Raises SwitchRefused, ProtocolError."""
+    try:
+        return await _save(client, tp, parting, folder / f"{tp.topic}-{tp.partition}")
+    except OSError as error:
+        raise SwitchRefused(
+            f"{tp}: what only the old side has cannot be saved to {folder}: {error.strerror}. Nothing of it"
+            " was cut, and the topic takes no writes meanwhile: run it again with another --save-to"
+        ) from None
+
+
+async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, place: Path) -> Path:
     place.mkdir(parents=True, exist_ok=True)
-    path = place / f"{parting.common_end:020d}.log"
+    name = f"{parting.common_end:020d}"
+    path = place / f"{name}.log"
+    for number in count(2):
+        if not path.exists():
+            break
+        path = place / f"{name}.{number}.log"
     position = parting.common_end
-    with path.open("wb") as file:
+    with path.open("xb") as file:
         while position < parting.old_end:
             records, stop = await batches(client, tp, position)
             file.write(records[:stop])

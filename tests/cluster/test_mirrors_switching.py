@@ -18,6 +18,7 @@ from protocol.records import Record, iter_headers
 from protocol.types import TopicPartition
 from replicator.mirrors import switching
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
+from replicator.mirrors.giving_up import fenced_topics, give_up
 from replicator.mirrors.restoring import truncate_and_restore
 from replicator.mirrors.reversing import partings, reverse, reversible
 from replicator.mirrors.switching import failover, promote
@@ -114,6 +115,33 @@ async def test_the_log_of_a_fenced_source_stands_still_beside_producers_that_try
         assert await ends(east, topic) == [end]
         assert (await promoting).to_json()["records_lost"] == 0
     assert await asyncio.to_thread(read, pair.west, topic, 1, start=0) == [(0, "before")]
+
+
+async def test_a_promotion_that_was_broken_off_can_be_given_up(pair, clients):
+    east, west = clients
+    topic = fresh("given-up")
+    tp = TopicPartition(topic, 0)
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        mirrors = await find_mirrors(west, link)
+        await switching._fence(east, west, link, mirrors)
+        era = (await raised(west, {tp: mirrors[topic].text}, {tp: 100_000}))[tp]
+        await west.settle_mirror(tp, mirrors[topic].text, era.leader_epoch)  # and there it was killed
+        assert await ends(west, topic) == [6]
+        fenced = await fenced_topics(east, link)
+        assert list(fenced) == [topic]
+        await give_up(east, west, link, fenced, quiet)
+        assert await ends(west, topic) == [5]
+        await eventually(_takes(idempotent(pair.east), topic), "the source is written to")
+        await same_logs(east, west, topic)
+        assert running.to_json()["differences"] == []
+        fenced = await switching._fence(east, west, link, mirrors)
+        await switching.open_for_writing(west, mirrors, quiet)
+        with pytest.raises(SwitchRefused, match="may be written to"):
+            await give_up(east, west, link, fenced, quiet)
 
 
 async def test_promote_refuses_while_writers_go_on(pair, clients):
@@ -314,7 +342,7 @@ async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path)
     full = tmp_path / "full"
     full.write_text("no folder")
     async with mirroring(back.model_copy(update={"on_truncation": "cut"})) as running:
-        with pytest.raises(OSError, match="full"):
+        with pytest.raises(SwitchRefused, match="cannot be saved"):
             await reverse(east, west, names, back.name, full, quiet)
 
         async def told():
