@@ -57,8 +57,8 @@ async def _still_mirrors(
         if mirror_text(configs) != mirrors[name].text:
             raise SwitchRefused(
                 f"{name} in {settings.target.alias} is no mirror of it any more and may be written to:"
-                f" nothing was changed. isthmus mirrors promote '{settings.name}' goes on with the others, and"
-                f" reverse '{settings.name}' makes {settings.source.alias} the mirror"
+                f" nothing was changed. isthmus mirrors promote '{settings.name}' goes on with the others,"
+                f" and reverse '{settings.name}' makes {settings.source.alias} the mirror"
             )
     found = await stands(target, mirrors) if mirrors else {}
     # Batches of a source are of older terms than the one that a mirror is in: these are the promotion's own.

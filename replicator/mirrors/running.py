@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -45,6 +46,17 @@ async def run_mirrors(
 ) -> int:
     """Runs the link until `stop` is set; the exit code says how it ended."""
     return await run_connected(settings, stop, registry, status, lambda *of: Mirrors(settings, *of))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What the metrics of a partition hold of `part` so far."""
+
+    series: PartitionMetrics
+    part: MirrorPartition
+    records: int = 0
+    bytes: int = 0
+    gaps: int = 0
 
 
 class Mirrors:
@@ -82,7 +94,7 @@ class Mirrors:
         self.found = Mirrored()
         self._poke = asyncio.Event()
         self._problems: dict[str, str] = {}
-        self._counted: dict[TopicPartition, tuple[PartitionMetrics, int, int, int]] = {}
+        self._counted: dict[TopicPartition, _Counted] = {}
         self._state = "starting"
 
     @property
@@ -185,16 +197,20 @@ class Mirrors:
         states = dict.fromkeys(State, 0)
         for tp, part in self.partitions.items():
             states[part.state] += 1
-            known = self._counted.get(tp) or (PartitionMetrics(self._metrics, tp), 0, 0, 0)
-            series, records, size, counted = known
+            counted = self._counted.get(tp)
+            if counted is None:
+                counted = self._counted[tp] = _Counted(PartitionMetrics(self._metrics, tp), part)
+            elif counted.part is not part:  # it was no mirror for a while, and counts from 0 again
+                counted.part, counted.records, counted.bytes = part, 0, 0
+            series = counted.series
             gaps = [each for each in self._record.of(tp) if each.kind is Kind.GAP]
-            series.records.inc(part.records - records)
-            series.bytes.inc(part.bytes - size)
+            series.records.inc(part.records - counted.records)
+            series.bytes.inc(part.bytes - counted.bytes)
             series.lag.set(part.lag)
             series.gap_offsets.set(sum(gap.end - gap.start for gap in gaps))
-            for gap in gaps[counted:]:
+            for gap in gaps[counted.gaps :]:
                 self._metrics.gaps.labels(name, gap.reason).inc()
-            self._counted[tp] = (series, part.records, part.bytes, len(gaps))
+            counted.records, counted.bytes, counted.gaps = part.records, part.bytes, len(gaps)
         for state, count in states.items():
             self._metrics.partitions.labels(name, state).set(count)
 

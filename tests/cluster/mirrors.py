@@ -39,6 +39,7 @@ class RunningMirrors:
     status: LinkStatus
     stop_event: asyncio.Event
     task: asyncio.Task[int]
+    registry: CollectorRegistry
 
     async def stop(self) -> int:
         """The exit code."""
@@ -54,8 +55,9 @@ class RunningMirrors:
 async def mirroring(settings: LinkSettings) -> AsyncIterator[RunningMirrors]:
     """Runs the link; at the end it is stopped if the test has not done so."""
     status, stop = LinkStatus(settings.name), asyncio.Event()
-    task = asyncio.create_task(run_mirrors(settings, stop, CollectorRegistry(), status))
-    running = RunningMirrors(status, stop, task)
+    registry = CollectorRegistry()
+    task = asyncio.create_task(run_mirrors(settings, stop, registry, status))
+    running = RunningMirrors(status, stop, task, registry)
     try:
         yield running
     finally:

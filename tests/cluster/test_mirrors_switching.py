@@ -435,6 +435,36 @@ async def test_truncate_and_restore_gives_the_roles_back(pair, clients, tmp_path
         assert await ends(client, topic, 2) == await ends(west, topic, 2)
 
 
+async def test_a_running_link_goes_on_when_its_mirror_comes_back(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("comes-back")
+    await create(east, topic)
+    link = mirror_link(pair.east, pair.west, topic)
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    async with mirroring(link) as running:
+        await produce(east, topic, some(10))
+        labels = {"link": link.name, "topic": topic, "partition": "0"}
+
+        async def copied():
+            return running.registry.get_sample_value("isthmus_link_records_total", labels)
+
+        async def all_are_counted():
+            return await copied() == 10
+
+        await eventually(all_are_counted, "the records are counted")
+        await failover(east, west, link, await find_mirrors(west, link), quiet)
+
+        async def left():
+            return topic in running.to_json()["topics_not_copied"]
+
+        await eventually(left, "the link leaves the topic alone")
+        await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=60)
+        await produce(east, topic, some(3))
+        await same_logs(east, west, topic)
+        assert await running.stop() == 0
+        assert await copied() == 14  # and the batch with which east has become writable
+
+
 async def test_truncate_and_restore_goes_on_where_it_was_killed(pair, clients, tmp_path):
     """One topic whose new side was fenced already, one whose old side took writes again, one untouched."""
     east, west = clients
