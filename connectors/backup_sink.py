@@ -106,7 +106,8 @@ class BackupSink:
                         size += batch.header.size
             except RefusedError as error:
                 refusal, position = error, error.offset
-            copied = Copied(tuple(runs), position, records, size, tuple(crcs))
+            first = chunk.first_offset
+            copied = Copied(tuple(runs), position, records, size, tuple(crcs), first_source_offset=first)
             if refusal is not None:
                 refusal.copied = copied  # in the object already, so the ledger has to know
                 raise refusal

@@ -55,7 +55,7 @@ class ResumingSink:
                     break
                 await self._recognise(tp, present, out)
                 booked.append(out)
-            copied = _booked(booked, first, chunk.next_offset)
+            copied = _booked(booked, first, chunk)
             if present.next < present.end:
                 return copied
         if booked:
@@ -68,6 +68,7 @@ class ResumingSink:
             copied.bytes + rest.bytes,
             copied.crcs + rest.crcs,
             rest.producer,
+            first_source_offset=copied.first_source_offset,
         )
 
     async def aclose(self) -> None:
@@ -93,7 +94,7 @@ class ResumingSink:
         )
 
 
-def _booked(outs: list[Outgoing], target: int, next_offset: int) -> Copied:
+def _booked(outs: list[Outgoing], target: int, chunk: Chunk) -> Copied:
     runs: list[Run] = []
     for out in outs:
         for source, length in out.sources:
@@ -101,8 +102,9 @@ def _booked(outs: list[Outgoing], target: int, next_offset: int) -> Copied:
             target += length
     return Copied(
         tuple(runs),
-        max([next_offset, *(out.next_source_offset for out in outs[-1:])]),
+        max([chunk.next_offset, *(out.next_source_offset for out in outs[-1:])]),
         sum(out.record_count for out in outs),
         sum(out.source_size for out in outs),
         tuple(crc for out in outs for crc in out.source_crcs),
+        first_source_offset=chunk.first_offset,
     )

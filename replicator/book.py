@@ -22,6 +22,7 @@ from transfer.endpoint import (
     AbortedError,
     Chunk,
     ClosedError,
+    DisorderError,
     FaultKind,
     OutcomeUnknownError,
     PositionLostError,
@@ -34,6 +35,10 @@ from transfer.ledger import Copied, Gap, book_into
 _log = logging.getLogger("isthmus.replicator")
 
 _AGAIN_SOON_S = 1.0
+_DISORDER = (
+    "nothing of it counts, and what is missing is read again from stored progress. This is a fault of"
+    " isthmus: report it with this line; if it does not end, restart the worker"
+)
 
 
 class State(StrEnum):
@@ -131,7 +136,7 @@ class Book:
     # What the engine reports
 
     def copied(self, tp: TopicPartition, copied: Copied) -> None:
-        """Books an acknowledged write."""
+        """Books an acknowledged write. Raises DiscontinuityError."""
         account = self.accounts.get(tp)
         entry = account.entry if account is not None else None
         if account is None or entry is None:
@@ -182,7 +187,12 @@ class Book:
             account.read_again = account.read_again or isinstance(error, OutcomeUnknownError)
             self._stop(account, State.WAITING, str(error), 0.0)
             return
-        if isinstance(error, PositionLostError):
+        if isinstance(error, DisorderError):
+            # Where the write that is not booked stands, and with which numbers, nobody knows here any more.
+            account.new_producer, account.read_again = True, account.read_again or self.once
+            self.metrics.disorders.inc()
+            self._stop(account, State.WAITING, f"{error}; {_DISORDER}", _AGAIN_SOON_S)
+        elif isinstance(error, PositionLostError):
             account.new_producer = True
             self._stop(account, State.WAITING, str(error), _AGAIN_SOON_S)
         else:

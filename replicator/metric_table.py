@@ -88,6 +88,12 @@ METRICS: Final = (
         "Source offsets that are gone there before a partition that stands still could copy them",
     ),
     Metric("gaps", Counter, ("link", "reason"), "Gaps found, by reason"),
+    Metric(
+        "disorders",
+        Counter,
+        _LINK,
+        "Writes that did not begin where the last one ended: refused, and read again (a fault of isthmus)",
+    ),
     Metric("partitions", Gauge, ("link", "state"), "Partitions by state"),
     Metric(
         "lane_partitions", Gauge, ("link", "lane"), "Partitions by how their batches go: raw, merge, records"

@@ -84,6 +84,7 @@ class LinkMetrics:
         """Partitions with series of their own."""
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
         self.gaps = self.counter("gaps")
+        self.disorders = self.counter("disorders").labels(name)
         self.partitions = self.gauge("partitions")
         self.lanes = self.gauge("lane_partitions")
         self.cluster_up = self.gauge("cluster_up")

@@ -200,7 +200,7 @@ class Opener:
         tail = await self._tail(_tp(ledger.target), ledger.runs.target_end, ranges.target_end)
         matcher = TailMatcher(tail, ledger.runs.target_end)
         left_out: list[int] = []
-        position = max(ledger.next_source_offset, ranges.source_first)
+        position = first = max(ledger.next_source_offset, ranges.source_first)
         while not matcher.done and position < ranges.source_end:
             chunk = await self._chunk(_tp(ledger.source), position)
             if self._origin is not None:
@@ -219,7 +219,7 @@ class Opener:
             for gap in gaps:
                 ledger.add_gap(gap)
             passed = sum(offset < copied.next_source_offset for offset in left_out)
-            ledger.add(copied._replace(left_out=passed))
+            ledger.add(copied._replace(left_out=passed, first_source_offset=first))
             entry.epoch = copied.epoch
             if entry.producer is not None:
                 after = next_sequence(entry.producer.next_sequence, copied.records)

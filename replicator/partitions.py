@@ -319,9 +319,10 @@ class Partitions:
             await self._store.save([entry])  # before the first record, so that a killed link finds its tail
         if self._held(account):
             return
-        await self._sink.open(account.target, entry.producer, topic.target.topic_id)
+        position = entry.ledger.next_source_offset
+        await self._sink.open(account.target, entry.producer, topic.target.topic_id, position)
         self._source.expect(account.tp, topic.source.topic_id, entry.epoch)
-        await self._engine.start(account.tp, account.target, entry.ledger.next_source_offset)
+        await self._engine.start(account.tp, account.target, position)
         self.stored.pop(account.tp, None)
         self._records.pop(account.tp, None)
         if stored is None or stored.ledger.source != source:

@@ -17,7 +17,8 @@ from protocol.client import ClientError, ClusterClient
 from protocol.types import TopicPartition
 from replicator.book import Book
 from replicator.progress import RUNS_PER_SLICE, Entry, ProgressStore, rows_of, tail_rows_of
-from transfer.ledger import Copied, book_into
+from transfer.endpoint import DisorderError
+from transfer.ledger import Copied, DiscontinuityError, book_into
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -42,7 +43,7 @@ class Ahead:
         return cls(ahead)
 
     def add(self, copied: Copied, now: Entry) -> None:
-        """Books a write. `now` is the committed entry."""
+        """Books a write. `now` is the committed entry. Raises DiscontinuityError."""
         if copied.runs and copied.runs[0].target < self.entry.ledger.runs.target_end and not self.whole:
             self.entry, self.whole = _copy(now, 0), True
         book_into(self.entry.ledger, copied)
@@ -111,7 +112,8 @@ class TransactionalProgress:
             await self._over.wait()
 
     def batches(self, written: Mapping[TopicPartition, Sequence[Copied]]) -> list[bytes]:
-        """Records of all partitions that a transaction moves. Raises LookupError when one was given up."""
+        """Records of all partitions that a transaction moves. Raises LookupError when one was given up, and
+        DisorderError when what was written of one does not continue what is stored."""
         accounts = {account.target: account for account in self._book.accounts.values()}
         self._touched, self._asked = set(), set(self._wanted)
         for target, writes in written.items():
@@ -119,8 +121,11 @@ class TransactionalProgress:
             if account is None or account.entry is None:
                 raise LookupError(f"{target} is not copied here any more")
             ahead = self._ahead_of(account.tp, account.entry)
-            for copied in writes:
-                ahead.add(copied, account.entry)
+            try:
+                for copied in writes:
+                    ahead.add(copied, account.entry)
+            except DiscontinuityError as error:
+                raise DisorderError(target, str(error)) from error
         for tp in self._wanted:
             account = self._book.accounts.get(tp)
             if account is not None and account.entry is not None:

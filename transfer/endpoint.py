@@ -98,6 +98,16 @@ class PositionLostError(TransferError):
     """The target no longer knows the producer: what was written last must be found out anew, then go on."""
 
 
+class DisorderError(TransferError):
+    """A write that does not begin where the one before it ended: it was not made, or not booked. What is
+    booked is whole, so reading anew from there cures it; it is a fault of this program all the same."""
+
+    def __init__(self, tp: TopicPartition, reason: str) -> None:
+        super().__init__(f"{tp.topic}-{tp.partition}: {reason}")
+        self.tp = tp
+        self.reason = reason
+
+
 class AbortedError(TransferError):
     """The transaction that held a write was aborted: nothing of it is there, and it has to be made again."""
 

@@ -25,10 +25,11 @@ from transfer.endpoint import (
     BrokenEndpointError,
     Chunk,
     ClosedError,
+    DisorderError,
     SourceFault,
     TransferError,
 )
-from transfer.ledger import Copied
+from transfer.ledger import Copied, DiscontinuityError
 from transfer.pace import Pace
 
 
@@ -36,7 +37,8 @@ class Observer(Protocol):
     """Who keeps ledgers. Called on the event loop, never concurrently; must not block."""
 
     def copied(self, tp: TopicPartition, copied: Copied) -> None:
-        """A write of source partition `tp` is acknowledged; calls come in offset order."""
+        """A write of source partition `tp` is acknowledged; calls come in offset order. Raises
+        DiscontinuityError when it does not continue what is booked: the partition fails with that."""
 
     def seen(self, chunk: Chunk) -> None:
         """A chunk was read: its high watermark tells how far the copy is behind."""
@@ -208,11 +210,15 @@ class Engine:
 
     def _write(self, lane: _Lane, chunk: Chunk) -> None:
         self._observer.seen(chunk)
-        task = start(self._sink.write(lane.target, chunk))
+        if chunk.first_offset == lane.position:
+            task = start(self._sink.write(lane.target, chunk))
+            lane.position = chunk.next_offset
+        else:  # it fails in its turn: what is on its way is before it
+            task = start(_out_of_place(lane, chunk))
+            lane.closing = True
         lane.writes.append((task, chunk.size))
         lane.idle.clear()
         lane.bytes += chunk.size
-        lane.position = chunk.next_offset
         self._bytes += chunk.size
         self.pace.spend(chunk.size)
         if self._bytes >= self._max_bytes:
@@ -279,7 +285,7 @@ class Engine:
             if lane.failed or failure is not None:
                 continue  # what stands behind a failed write is copied again, in order
             if error is None:
-                self._book(lane, task.result())
+                failure = self._book(lane, task.result())
             elif isinstance(error, TransferError):
                 failure = error
             else:
@@ -289,13 +295,17 @@ class Engine:
             self._fail(lane, failure)
         self._close_when_idle(lane)
 
-    def _book(self, lane: _Lane, copied: Copied) -> None:
+    def _book(self, lane: _Lane, copied: Copied) -> TransferError | None:
+        """The failure of the partition that it shows."""
         try:
             self._observer.copied(lane.tp, copied)
+        except DiscontinuityError as error:
+            return _disorder(lane, error)
         except Exception as error:  # noqa: BLE001 (a copy that cannot be booked must not go on)
             _log.exception("%s cannot be booked", lane.tp)
             self._broken = self._broken or error
             self.stop()
+        return None
 
     def _release(self, lane: _Lane, size: int) -> None:
         lane.bytes -= size
@@ -309,7 +319,7 @@ class Engine:
 
     def _fail(self, lane: _Lane, failure: TransferError) -> None:
         if failure.copied is not None and failure.copied.crcs:
-            self._book(lane, failure.copied)
+            failure = self._book(lane, failure.copied) or failure
         lane.failed = lane.closing = True
         self._observer.failed(lane.tp, failure)
 
@@ -329,3 +339,11 @@ class Engine:
     def _end_if_finished(self) -> None:
         if self._until_finished and all(lane.closing and not lane.writes for lane in self._lanes.values()):
             self.stop()
+
+
+async def _out_of_place(lane: _Lane, chunk: Chunk) -> Copied:
+    raise _disorder(lane, DiscontinuityError(chunk.first_offset, lane.position))
+
+
+def _disorder(lane: _Lane, error: DiscontinuityError) -> DisorderError:
+    return DisorderError(lane.tp, str(error))

@@ -27,6 +27,18 @@ class LedgerError(ValueError):
     """A stored ledger cannot be read."""
 
 
+class DiscontinuityError(ValueError):
+    """A write that does not begin where everything before it ends: taken, it would hide what lies between
+    (I7), or count something twice."""
+
+    def __init__(self, begins: int, position: int) -> None:
+        super().__init__(
+            f"a write begins at source offset {begins}, and what is before it ends at {position}"
+        )
+        self.begins = begins
+        self.position = position
+
+
 class Lineage(NamedTuple):
     """Where data lives: cluster id, topic id (Kafka's 22-character text), topic name, partition.
 
@@ -95,6 +107,9 @@ class Copied(NamedTuple):
     """Records that the target is not to get, because they came from there."""
     written: int = 0
     """Batches that they are at the target (small ones may have been joined); 0: not told."""
+    first_source_offset: int = -1
+    """Where it begins: it accounts for all source offsets from there to `next_source_offset`, be they copied,
+    markers, aborted, compacted or left out. -1: not told."""
 
 
 @dataclass(slots=True)
@@ -123,8 +138,19 @@ class PartitionLedger:
         """Where copying continues."""
         return self.runs.source_end
 
+    def check(self, copied: Copied) -> None:
+        """Raises DiscontinuityError where a write does not continue what is booked: it begins behind the end
+        of that, or holds records of before."""
+        position = self.runs.source_end
+        if copied.first_source_offset > position:
+            raise DiscontinuityError(copied.first_source_offset, position)
+        if copied.runs and copied.runs[0].source < position:
+            raise DiscontinuityError(copied.runs[0].source, position)
+
     def add(self, copied: Copied) -> None:
-        """Books an acknowledged write. Raises ValueError when it is not behind everything booked before."""
+        """Books an acknowledged write. Raises DiscontinuityError (see `check`), and nothing is booked then;
+        ValueError when it goes back at the target or in itself."""
+        self.check(copied)
         for run in copied.runs:
             self.runs.append(run)
             self._valid_again(run)
@@ -260,7 +286,9 @@ TARGET_LOST = "target lost acknowledged records"
 
 
 def book_into(ledger: PartitionLedger, copied: Copied) -> Gap | None:
-    """Books a write; the gap that it shows where the target appended before the end of what it had."""
+    """Books a write; the gap that it shows where the target appended before the end of what it had. Raises
+    DiscontinuityError, and nothing is booked then."""
+    ledger.check(copied)
     gap = None
     if copied.runs and copied.runs[0].target < ledger.runs.target_end:
         gap = ledger.target_lost(copied.runs[0].target, TARGET_LOST, time.time_ns() // 1_000_000)

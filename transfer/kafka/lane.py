@@ -15,8 +15,8 @@ from typing import Protocol
 
 from protocol.records.header import TRANSACTIONAL
 from protocol.types import ZERO_UUID, Buffer, TopicPartition
-from transfer.endpoint import ClosedError, TransferError
-from transfer.ledger import Copied, ProducerState
+from transfer.endpoint import ClosedError, DisorderError, TransferError
+from transfer.ledger import Copied, DiscontinuityError, ProducerState
 from transfer.offset_map import Run
 from transfer.rewrite import Outgoing, next_sequence, seal
 
@@ -34,6 +34,8 @@ class Ticket:
     next_source_offset: int
     epoch: int = -1
     source: TopicPartition | None = None
+    first_source_offset: int = -1
+    """Where it begins; -1: it is no part of a source."""
     batches: list[Pending] = field(default_factory=list)
     open: int = 0
 
@@ -67,7 +69,16 @@ class Ticket:
             position, epoch = self.next_source_offset, self.epoch
         joined = tuple(map(Run._make, runs))
         return Copied(
-            joined, position, records, size, tuple(crcs), producer, epoch, timestamp, written=written
+            joined,
+            position,
+            records,
+            size,
+            tuple(crcs),
+            producer,
+            epoch,
+            timestamp,
+            written=written,
+            first_source_offset=self.first_source_offset,
         )
 
 
@@ -102,8 +113,13 @@ class ProduceLane:
         producer: ProducerState | None = None,
         topic_id: bytes = ZERO_UUID,
         gate: Gate | None = None,
+        position: int = -1,
     ) -> None:
+        """`position` is the source offset at which the first write has to begin; -1: anywhere."""
         self._gate = gate
+        self._position = position
+        self._passed_from = -1
+        """Where the writes without data since the last one with data began."""
         self.tp = tp
         self.leader = -1
         self.topic_id = topic_id
@@ -141,15 +157,31 @@ class ProduceLane:
         self._next_sequence = producer.next_sequence
 
     def offer(self, ticket: Ticket) -> None:
-        """Queues the batches of a write."""
-        error = self.error or self._blocked
+        """Queues the batches of a write. One that does not continue the last fails, and all behind it do."""
+        error = self.error or self._blocked or self._out_of_place(ticket)
         if error is not None:
+            self.block(error)
             ticket.done.set_exception(error)
             return
         ticket.open = len(ticket.batches)
         self._tickets.append(ticket)
         self._queue.extend(ticket.batches)
         self._finish_tickets()
+
+    def _out_of_place(self, ticket: Ticket) -> DisorderError | None:
+        """Looks that it begins where the last one ended. What was passed without data is of the next write
+        with data: a transaction holds that one only."""
+        first = ticket.first_source_offset
+        if first < 0:
+            return None
+        if first != self._position and self._position >= 0:
+            return DisorderError(self.tp, f"{DiscontinuityError(first, self._position)}; it is not sent")
+        self._position = ticket.next_source_offset
+        if not ticket.batches:
+            self._passed_from = first if self._passed_from < 0 else self._passed_from
+        elif self._passed_from >= 0:
+            ticket.first_source_offset, self._passed_from = self._passed_from, -1
+        return None
 
     def take(self, now: float) -> Pending | None:
         """The next batch to send, sealed; None while nothing may be sent."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from transfer.endpoint import RefusedError, TransferError
+from transfer.endpoint import DisorderError, RefusedError, TransferError
 from transfer.kafka.lane import Pending, Ticket
 from transfer.ledger import Copied
 from transfer.rewrite import Outgoing
@@ -24,8 +24,10 @@ def parts_of(whole: Ticket, outs: Sequence[Outgoing]) -> Iterator[Ticket]:
     for first in range(0, len(outs) - BATCHES, BATCHES):
         some = outs[first : first + BATCHES]
         done: asyncio.Future[Copied] = whole.done.get_loop().create_future()
-        part = Ticket(done, some[-1].next_source_offset, some[-1].source_epoch)
+        end = some[-1].next_source_offset
+        part = Ticket(done, end, some[-1].source_epoch, first_source_offset=whole.first_source_offset)
         part.batches = [Pending(out, part) for out in some]
+        whole.first_source_offset = end
         yield part
     rest = outs[(max(len(outs) - 1, 0) // BATCHES) * BATCHES :]
     whole.batches = [Pending(out, whole) for out in rest]
@@ -68,6 +70,8 @@ def _told(error: TransferError, copied: Copied) -> TransferError:
     """An error of its own: others may have failed by the same one."""
     if isinstance(error, RefusedError):
         own: TransferError = RefusedError(error.tp, error.offset, error.reason, error.code)
+    elif isinstance(error, DisorderError):
+        own = DisorderError(error.tp, error.reason)
     else:
         own = type(error)(str(error))
     own.copied = copied

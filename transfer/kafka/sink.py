@@ -106,18 +106,27 @@ class KafkaSink:
         self._producer = None
 
     async def open(
-        self, tp: TopicPartition, producer: ProducerState | None = None, topic_id: bytes = ZERO_UUID
+        self,
+        tp: TopicPartition,
+        producer: ProducerState | None = None,
+        topic_id: bytes = ZERO_UUID,
+        position: int = -1,
     ) -> None:
         """(Re)opens a partition; with `producer` its sequence numbers go on where they were, with `topic_id`
-        it is bound to this topic and not to another one that takes the name (else to the first one seen)."""
+        it is bound to this topic and not to another one that takes the name (else to the first one seen),
+        with `position` to the source offset at which its first write begins."""
         await self.close(tp)
         self._closed.discard(tp)
-        self._open(tp, producer, topic_id)
+        self._open(tp, producer, topic_id, position)
 
     def _open(
-        self, tp: TopicPartition, producer: ProducerState | None = None, topic_id: bytes = ZERO_UUID
+        self,
+        tp: TopicPartition,
+        producer: ProducerState | None = None,
+        topic_id: bytes = ZERO_UUID,
+        position: int = -1,
     ) -> ProduceLane:
-        lane = self._lanes[tp] = ProduceLane(tp, producer, topic_id, self._transactions)
+        lane = self._lanes[tp] = ProduceLane(tp, producer, topic_id, self._transactions, position)
         self._stale.set()
         return lane
 
@@ -142,9 +151,8 @@ class KafkaSink:
         # Nothing may be awaited before the batches stand in their lane: calls are made in order.
         lane = self._lanes.get(tp) or self._open(tp)
         outs, refusal = plan(chunk, merge=self._settings.merge and tp not in self._apart)
-        ticket = Ticket(
-            asyncio.get_running_loop().create_future(), chunk.next_offset, chunk.last_epoch, chunk.tp
-        )
+        done: asyncio.Future[Copied] = asyncio.get_running_loop().create_future()
+        ticket = Ticket(done, chunk.next_offset, chunk.last_epoch, chunk.tp, chunk.first_offset)
         if refusal is not None:
             ticket.next_source_offset = outs[-1].next_source_offset if outs else chunk.first_offset
             ticket.epoch = outs[-1].source_epoch if outs else -1

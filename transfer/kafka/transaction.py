@@ -39,6 +39,8 @@ class Transaction:
     """Why it can only be aborted."""
     closing: bool = False
     """Writes that have begun are finished, no others begin."""
+    wrong: dict[TopicPartition, TransferError] = field(default_factory=dict)
+    """Partitions that it was spoiled for, and what they are told instead of the others."""
 
     def lets(self, lane: ProduceLane, pending: Pending) -> bool:
         """Whether a batch may be sent now."""
@@ -82,12 +84,12 @@ class Transaction:
     def failed(self, kind: type[AbortedError], why: str) -> None:
         """Nothing of it counts: all of its partitions have to begin again."""
         for lane in self.lanes:
-            where = f"{lane.tp.topic}-{lane.tp.partition}"
+            error = self.wrong.get(lane.tp) or kind(f"{lane.tp.topic}-{lane.tp.partition}: {why}")
             for write in self.writes.get(lane, ()):
                 if not write.ticket.done.done():
-                    write.ticket.done.set_exception(kind(f"{where}: {why}"))
+                    write.ticket.done.set_exception(error)
             if lane in self.writes or not lane.quiet:
-                lane.abandon(kind(f"{where}: {why}"))
+                lane.abandon(error)
 
 
 class Aside:

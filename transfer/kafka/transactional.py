@@ -21,7 +21,7 @@ from protocol.client.retry import may_be_cured
 from protocol.client.transaction_calls import FENCED
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import Buffer, TopicPartition
-from transfer.endpoint import AbortedError, OutcomeUnknownError, RefusedError, TransferError
+from transfer.endpoint import AbortedError, DisorderError, OutcomeUnknownError, RefusedError, TransferError
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
 from transfer.kafka.transaction import Aside, Transaction, Write
 from transfer.kafka.transactional_producer import (
@@ -53,7 +53,8 @@ class Journal(Protocol):
         """Stores that this producer may have a transaction open, before it has one. Raises ProtocolError."""
 
     def batches(self, written: Mapping[TopicPartition, Sequence[Copied]]) -> list[bytes]:
-        """Progress with what was written by target partition. Raises LookupError when it must not be."""
+        """Progress with what was written by target partition. Raises LookupError when it must not be, and
+        DisorderError of a target partition whose writes do not continue what is stored."""
 
     def ended(self, *, committed: bool) -> None:
         """What became of what `batches` gave last."""
@@ -402,6 +403,10 @@ class Transactions:
         try:
             batches = self._journal.batches(written)
         except LookupError as error:
+            now.spoil(str(error))
+            return
+        except DisorderError as error:
+            now.wrong[error.tp] = error
             now.spoil(str(error))
             return
         await self._write_progress(now, batches)

@@ -16,6 +16,7 @@ from tests.support.batches import marker
 from tests.unit.connectors.logs import RECORDS, T0, TP, chunk, numbered, placed
 from transfer.endpoint import AbortedTransaction, Chunk, FaultKind, SourceFault
 from transfer.ledger import Copied, Lineage, PartitionLedger
+from transfer.offset_map import OffsetMap
 
 pytestmark = pytest.mark.s3
 
@@ -46,7 +47,7 @@ class Written:
         self.copied = [await self.sink.write(TP, part) for part in chunks]
         self.result = await self.sink.finish(TP)
         lineage = Lineage("c", "", *TP)
-        ledger = PartitionLedger(lineage, lineage)
+        ledger = PartitionLedger(lineage, lineage, OffsetMap(chunks[0].first_offset))
         for copied in self.copied:
             ledger.add(copied)
         partition = PartitionBackup(

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from protocol.types import TopicPartition
-from transfer.endpoint import Chunk, FaultKind, RefusedError, SourceFault
+from transfer.endpoint import Chunk, DisorderError, FaultKind, RefusedError, SourceFault
 from transfer.engine import Engine
-from transfer.ledger import Copied
+from transfer.ledger import Copied, DiscontinuityError
 from transfer.offset_map import Run
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -66,10 +66,12 @@ class Sink:
         if not held:
             self.gate.set()
         self.refuse = {}
+        self.written = {}
         self.outstanding = 0
         self.most = 0
 
     async def write(self, tp, chunk):
+        self.written.setdefault(tp, []).append(chunk.first_offset)
         self.outstanding += chunk.size
         self.most = max(self.most, self.outstanding)
         try:
@@ -223,6 +225,56 @@ async def test_a_write_that_cannot_be_booked_ends_the_run_aloud():
     async with asyncio.timeout(10):
         with pytest.raises(ValueError, match="it goes back"):
             await engine.run()
+
+
+@pytest.mark.parametrize("jump", [10, -10])
+async def test_a_chunk_that_does_not_continue_the_last_stops_its_partition_before_anything_is_written(jump):
+    jumps = [jump]
+
+    class Jumping(Source):
+        async def read(self):
+            found = await super().read()
+            if self.positions.get(A) == 30 and jumps:
+                self.positions[A] += jumps.pop()
+            return found
+
+    sink, book = Sink(held=True), Book()
+    source = Jumping({A: 100, B: 100})
+    engine = Engine(source, sink, book)
+    await engine.start(A, A, 0)
+    await engine.start(B, B, 0)
+    running = asyncio.create_task(engine.run())
+    await until(lambda: source.positions[B] == 100)
+    sink.gate.set()  # what was read before is still on its way when the jump is seen
+    await book.until(lambda: A in book.failures and book.positions.get(B) == 100)
+    assert isinstance(book.failures[A], DisorderError)
+    assert f"begins at source offset {30 + jump}, and what is before it ends at 30" in str(book.failures[A])
+    assert book.positions[A] == 30
+    assert sink.written[A] == [0, 10, 20]
+    await engine.stop_partition(A)
+    await engine.start(A, A, 30)
+    await book.until(lambda: book.positions[A] == 100)
+    engine.stop()
+    await running
+
+
+async def test_a_write_that_does_not_continue_what_is_booked_stops_its_partition_alone():
+    class Strict(Book):
+        def copied(self, tp, copied):
+            if tp == A and copied.runs[0].source == 30:
+                raise DiscontinuityError(30, 20)
+            super().copied(tp, copied)
+
+    book = Strict()
+    engine = Engine(Source({A: 100, B: 100}), Sink(), book)
+    await engine.start(A, A, 0)
+    await engine.start(B, B, 0)
+    running = asyncio.create_task(engine.run())
+    await book.until(lambda: A in book.failures and book.positions.get(B) == 100)
+    assert isinstance(book.failures[A], DisorderError)
+    assert book.positions[A] == 30
+    engine.stop()
+    await running
 
 
 class Ending(Source):

@@ -10,7 +10,7 @@ from protocol.records import read_header
 from protocol.records.building import build_batch
 from protocol.records.record import Record
 from protocol.types import TopicPartition
-from transfer.endpoint import Chunk, ClosedError, RefusedError
+from transfer.endpoint import Chunk, ClosedError, DisorderError, RefusedError
 from transfer.kafka.lane import MAX_IN_FLIGHT, Pending, ProduceLane, Ticket
 from transfer.ledger import ProducerState
 from transfer.offset_map import Run
@@ -36,7 +36,7 @@ def ticket(loop, first, batches, per_batch=2):
         for at in range(batches)
     )
     end = first + batches * per_batch
-    made = Ticket(loop.create_future(), end)
+    made = Ticket(loop.create_future(), end, first_source_offset=first)
     outs, _ = plan(Chunk(TP, memoryview(data), first, end))
     made.batches = [Pending(out, made) for out in outs]
     return made
@@ -160,6 +160,37 @@ def test_a_write_without_data_is_done_in_its_turn(loop):
     lane.acknowledged(lane.take(0.0), 5)
     assert empty.done.result().runs == ()
     assert empty.done.result().next_source_offset == 2
+
+
+@pytest.mark.parametrize(("position", "sent"), [(0, 1), (-1, 1), (2, 0)])
+def test_a_write_that_does_not_continue_the_last_is_not_sent_and_nothing_behind_it_is(loop, position, sent):
+    lane = ProduceLane(TP, ProducerState(1, 0, 0), position=position)
+    tickets = [ticket(loop, 0, 1), ticket(loop, 4, 1), ticket(loop, 2, 1)]
+    for one in tickets:
+        lane.offer(one)
+    assert len([1 for _ in range(9) if lane.take(0.0)]) == sent
+    refused = tickets[sent:]
+    assert all(isinstance(one.done.exception(), DisorderError) for one in refused)
+    assert f"ends at {2 if sent else position}; it is not sent" in str(refused[0].done.exception())
+
+
+def test_a_write_with_data_accounts_for_what_was_passed_without_since_the_last_one(loop):
+    lane = ProduceLane(TP, ProducerState(1, 0, 0), position=0)
+    tickets = [ticket(loop, 0, 1), *(Ticket(loop.create_future(), n + 1, -1, None, n) for n in (2, 3))]
+    tickets += [ticket(loop, 4, 1), ticket(loop, 6, 1)]
+    for one in tickets:
+        lane.offer(one)
+    lane.acknowledged(lane.take(0.0), 0)
+    for base in (2, 4):
+        lane.acknowledged(lane.take(0.0), base)
+    found = [one.done.result() for one in tickets]
+    assert [(one.first_source_offset, one.next_source_offset) for one in found] == [
+        (0, 2),
+        (2, 3),
+        (3, 4),
+        (2, 6),
+        (6, 8),
+    ]
 
 
 def test_batches_wait_in_order_for_a_producer(loop):

@@ -1,9 +1,21 @@
 """The ledger: booking, gaps and its stored form."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transfer.digest import extend_digest
-from transfer.ledger import Copied, Gap, LedgerError, Lineage, Note, PartitionLedger, Superseded
+from transfer.ledger import (
+    Copied,
+    DiscontinuityError,
+    Gap,
+    LedgerError,
+    Lineage,
+    Note,
+    PartitionLedger,
+    Superseded,
+    book_into,
+)
 from transfer.offset_map import Run
 
 EAST = Lineage("east-id", "AAAAAAAAAAAAAAAAAAAAAQ", "orders", 3)
@@ -75,3 +87,46 @@ def test_adjacent_gaps_with_one_reason_become_one():
 def test_a_damaged_ledger_is_one_kind_of_error(data):
     with pytest.raises(LedgerError):
         PartitionLedger.decode(data)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        Copied((Run(22, 16, 1),), 23, 1, 90, (4,), first_source_offset=22),  # 21 is missing
+        Copied((), 23, 0, 0, (), first_source_offset=22),
+        Copied((Run(20, 16, 2),), 22, 2, 90, (4,), first_source_offset=20),  # 20 is booked
+        Copied((Run(20, 12, 2),), 22, 2, 90, (4,)),  # and no proof that the target lost something
+    ],
+)
+def test_a_write_that_does_not_continue_what_is_booked_is_refused_whole(write):
+    made = ledger()
+    for book in (made.add, lambda copied: book_into(made, copied)):
+        with pytest.raises(DiscontinuityError, match="what is before it ends at 21"):
+            book(write)
+        assert made == ledger()
+
+
+def test_a_write_may_account_for_what_was_passed_before():
+    """Markers at 21 and 22 were booked by themselves, and are also of the write behind them."""
+    made = ledger()
+    made.add(Copied((), 23, 0, 0, (), first_source_offset=21))
+    made.add(Copied((Run(23, 16, 1),), 24, 1, 90, (4,), first_source_offset=21))
+    assert (made.next_source_offset, made.records) == (24, 12)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4), st.booleans()), max_size=30))
+def test_the_position_never_passes_an_offset_that_no_write_accounted_for(writes):
+    """Writes in any order, some lost, some twice: each (first, length, with data)."""
+    made, accounted = PartitionLedger(EAST, WEST), set()
+    for first, length, has_data in writes:
+        end = first + length
+        runs = (Run(first, made.runs.target_end, length),) if has_data and length else ()
+        try:
+            book_into(made, Copied(runs, end, len(runs), 1, (), first_source_offset=first))
+        except DiscontinuityError:
+            continue
+        accounted |= set(range(first, end))
+    assert set(range(made.next_source_offset)) <= accounted
+    assert [offset for run in made.runs for offset in range(run.source, run.source + run.length)] == sorted(
+        {offset for run in made.runs for offset in range(run.source, run.source + run.length)}
+    )

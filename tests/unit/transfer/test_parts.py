@@ -6,7 +6,7 @@ import pytest
 
 from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
-from transfer.endpoint import AbortedError, Chunk, RefusedError
+from transfer.endpoint import AbortedError, Chunk, DisorderError, RefusedError
 from transfer.kafka.lane import Ticket
 from transfer.kafka.parts import BATCHES, outcome, parts_of
 from transfer.ledger import Copied
@@ -19,7 +19,7 @@ TP = TopicPartition("t", 0)
 def tickets(count):
     raw = b"".join(build_batch([Record(0, 0, None, b"x")] * 2, base_offset=n * 2) for n in range(count))
     outs, _ = plan(Chunk(TP, memoryview(raw), 0, count * 2))
-    whole = Ticket(asyncio.get_running_loop().create_future(), count * 2 + 5, 9, TP)
+    whole = Ticket(asyncio.get_running_loop().create_future(), count * 2 + 5, 9, TP, 0)
     return whole, list(parts_of(whole, outs)), outs
 
 
@@ -38,6 +38,7 @@ async def test_all_batches_are_in_one_part_in_order(count):
     assert [part.next_source_offset for part in parts[:-1]] == [
         (n + 1) * BATCHES * 2 for n in range(len(parts) - 1)
     ]
+    assert [part.first_source_offset for part in parts] == [n * BATCHES * 2 for n in range(len(parts))]
 
 
 async def test_the_parts_are_told_together():
@@ -49,7 +50,9 @@ async def test_the_parts_are_told_together():
     )
 
 
-@pytest.mark.parametrize("error", [AbortedError("gone"), RefusedError(TP, 17, "too large", 10)])
+@pytest.mark.parametrize(
+    "error", [AbortedError("gone"), RefusedError(TP, 17, "too large", 10), DisorderError(TP, "jumped")]
+)
 async def test_what_is_committed_before_a_failure_is_told_with_it(error):
     _, parts, _ = tickets(BATCHES * 3)
     parts[0].done.set_result(copied(0, 10))
