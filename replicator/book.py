@@ -74,7 +74,7 @@ class Account:
     new_producer: bool = False
     """The next start must not go on with the old producer's sequence numbers."""
     read_again: bool = False
-    """What became of the last transaction is not known here: stored progress counts."""
+    """What was committed last is not known here: stored progress counts."""
     resume_at: int = -1
     """Where the source can go on after a fault; the gap up (or back) to there is booked by `settle`."""
     resume_reason: str = ""
@@ -188,11 +188,10 @@ class Book:
             self._stop(account, State.WAITING, str(error), 0.0)
             return
         if isinstance(error, DisorderError):
-            # Where the write that is not booked stands, and with which numbers, nobody knows here any more.
-            account.new_producer, account.read_again = True, account.read_again or self.once
-            self.metrics.disorders.inc()
+            self.disorder(account, error)
             self._stop(account, State.WAITING, f"{error}; {_DISORDER}", _AGAIN_SOON_S)
-        elif isinstance(error, PositionLostError):
+            return
+        if isinstance(error, PositionLostError):
             account.new_producer = True
             self._stop(account, State.WAITING, str(error), _AGAIN_SOON_S)
         else:
@@ -200,6 +199,15 @@ class Book:
             self._stop(account, State.REFUSED, str(error), self.retry_refused_s)
         self.metrics.errors.labels(self.metrics.name, "write").inc()
         _log.error("%s stands still: %s", tp, account.reason)
+
+    def disorder(self, account: Account, error: DisorderError) -> None:
+        """A write did not continue what was before it. Where it stands at the target, and with which sequence
+        numbers, is not known here any more."""
+        account.new_producer, account.read_again = True, account.read_again or self.once
+        if not error.counted:
+            error.counted = True
+            self.metrics.disorders.inc()
+            _log.error("%s: %s; %s", account.tp, error, _DISORDER)
 
     def finished(self, tp: TopicPartition) -> None:
         """A link has no end."""

@@ -171,8 +171,7 @@ class Partitions:
         """Stops it at once: what is on its way is given up, and not booked."""
         account = self._book.accounts.get(tp)
         if account is not None:
-            account.state = State.WAITING
-            await self._sink.close(account.target)
+            await self._abandon(account)
         await self._end_task(tp)
         await self._engine.stop_partition(tp, abandon=True)
 
@@ -190,9 +189,14 @@ class Partitions:
             async with asyncio.timeout(_DRAIN_S):
                 await self._engine.stop_partition(account.tp)
         except TimeoutError:
-            account.state = State.WAITING
-            await self._sink.close(account.target)
+            await self._abandon(account)
             await self._engine.stop_partition(account.tp, abandon=True)
+        await self._sink.close(account.target)
+
+    async def _abandon(self, account: Account) -> None:
+        """What of a write was committed before it is given up, the book never hears."""
+        account.state = State.WAITING
+        account.read_again = account.read_again or self._progress is not None
         await self._sink.close(account.target)
 
     async def _end_task(self, tp: TopicPartition) -> None:
@@ -258,8 +262,13 @@ class Partitions:
 
     async def _take_apart(self, account: Account) -> None:
         """What of a refused batch can be written is written; with dead letters the partition goes on."""
-        refused, entry = account.refused, account.entry
-        if self._refused is None or refused is None or entry is None:
+        refused = account.refused
+        if self._refused is None or refused is None:
+            return
+        if account.read_again:
+            await self._read_again(account)
+        entry = account.entry
+        if entry is None:
             return
 
         if entry.once:  # its parts go without a transaction: until all is stored, the tail tells what arrived

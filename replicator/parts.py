@@ -222,14 +222,22 @@ class Parts:
         if self.progress is None:
             await self.store.save(entries.values())
             return
-        for tp in entries:
-            if self.book.accounts[tp].state is not State.RUNNING:
-                self.progress.forget(tp)  # what was booked since came over no transaction
+        # Of those that are to be read again the stored one counts: what the book has is worth nothing.
+        known = {tp for tp in entries if not self.book.accounts[tp].read_again}
+        ready = {tp for tp in known if self._is_storable(tp, self.progress)}
+        self.book.put_back(known - ready)
         try:
             async with asyncio.timeout(_COMMIT_S):
-                await self.progress.save(entries)
+                await self.progress.save(ready)
         except TimeoutError as error:
             raise ClientError("progress is not committed yet") from error
+
+    def _is_storable(self, tp: TopicPartition, progress: TransactionalProgress) -> bool:
+        """Not while the book may know less than what is committed."""
+        account = self.book.accounts[tp]
+        if account.state is not State.RUNNING and tp not in self.engine:
+            progress.forget(tp)  # what was booked since came over no transaction
+        return not progress.holds_back(tp)
 
     async def aclose(self) -> None:
         """Ends all reading and writing; the clients stay the caller's."""

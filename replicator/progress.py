@@ -79,16 +79,17 @@ def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
     return rows, sealed
 
 
-def tail_rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
-    """As `rows_of`, of an entry whose runs are only those behind its sealed slices; full ones are cut off."""
-    ledger, sealed = entry.ledger, entry.sealed
+def tail_rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int, OffsetMap]:
+    """As `rows_of`, of an entry whose runs are only those behind its sealed slices; also the runs that are
+    left once those in full slices are cut off."""
+    runs, sealed = entry.ledger.runs, entry.sealed
     rows: list[Row] = []
-    while len(ledger.runs) > RUNS_PER_SLICE:
-        rows.append((_slice_key(ledger, sealed), ledger.runs.part(0, RUNS_PER_SLICE).encode()))
-        ledger.runs = ledger.runs.part(RUNS_PER_SLICE)
+    while len(runs) > RUNS_PER_SLICE:
+        rows.append((_slice_key(entry.ledger, sealed), runs.part(0, RUNS_PER_SLICE).encode()))
+        runs = runs.part(RUNS_PER_SLICE)
         sealed += 1
-    rows.append((_head_key(entry.tp), _head_of(entry, ledger, sealed, epoch)))
-    return rows, sealed
+    rows.append((_head_key(entry.tp), _head_of(entry, replace(entry.ledger, runs=runs), sealed, epoch)))
+    return rows, sealed, runs
 
 
 def _head_key(tp: TopicPartition) -> bytes:

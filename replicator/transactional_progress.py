@@ -19,6 +19,7 @@ from replicator.book import Book
 from replicator.progress import RUNS_PER_SLICE, Entry, ProgressStore, rows_of, tail_rows_of
 from transfer.endpoint import DisorderError
 from transfer.ledger import Copied, DiscontinuityError, book_into
+from transfer.offset_map import OffsetMap
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -33,6 +34,8 @@ class Ahead:
 
     entry: Entry
     whole: bool = False
+    _stored: tuple[int, OffsetMap] | None = None
+    """Slices and runs that it has once the rows given last are committed."""
 
     @classmethod
     def of(cls, entry: Entry) -> Ahead:
@@ -55,9 +58,18 @@ class Ahead:
 
     def rows(self, epoch: int) -> list[tuple[bytes, bytes | None]]:
         """What is to be stored of it."""
-        write = rows_of if self.whole else tail_rows_of
-        rows, self.entry.sealed = write(self.entry, epoch)
+        if self.whole:
+            rows, sealed = rows_of(self.entry, epoch)
+            self._stored = sealed, self.entry.ledger.runs
+        else:
+            rows, sealed, runs = tail_rows_of(self.entry, epoch)
+            self._stored = sealed, runs
         return rows
+
+    def committed(self) -> None:
+        """The rows given last count."""
+        if self._stored is not None:
+            self.entry.sealed, self.entry.ledger.runs = self._stored
 
 
 def _copy(entry: Entry, first_run: int) -> Entry:
@@ -76,7 +88,11 @@ class TransactionalProgress:
         self._store = store
         self._incarnation = incarnation
         self._ahead: dict[TopicPartition, Ahead] = {}
-        self._touched: set[TopicPartition] = set()
+        self._touched: dict[TopicPartition, Ahead] = {}
+        self._moved: set[TopicPartition] = set()
+        """Of these: with data in the transaction."""
+        self._undone: set[TopicPartition] = set()
+        """Their data was aborted: nothing of them is stored until they begin anew."""
         self._wanted: set[TopicPartition] = set()
         """To be stored although nothing of them was copied."""
         self._asked: set[TopicPartition] = set()
@@ -89,6 +105,10 @@ class TransactionalProgress:
         """Where progress is."""
         return TopicPartition(self._store.name, 0)
 
+    def holds_back(self, tp: TopicPartition) -> bool:
+        """Whether what the book has of a partition may be less than what is committed."""
+        return tp in self._undone
+
     @property
     def pending(self) -> bool:
         """Whether something has to be stored again."""
@@ -99,11 +119,14 @@ class TransactionalProgress:
         await self._store.save_transactional_id(transactional_id, self._incarnation())
 
     def forget(self, tp: TopicPartition) -> None:
-        """The partition begins anew from what the book has."""
+        """The partition begins anew from what the book has. To be called only when nothing of it is on its
+        way: the book hears of what is committed a moment later, of a write in several parts at its end."""
         self._ahead.pop(tp, None)
+        self._undone.discard(tp)
 
     async def save(self, tps: Collection[TopicPartition]) -> None:
-        """Stores what the book has of them; returns once it is committed."""
+        """Stores what the book has of them; returns once it is committed. Those whose data is aborted
+        meanwhile are marked in the book again."""
         waiting = set(tps)
         self._wanted |= waiting
         while waiting & self._wanted:
@@ -115,45 +138,57 @@ class TransactionalProgress:
         """Records of all partitions that a transaction moves. Raises LookupError when one was given up, and
         DisorderError when what was written of one does not continue what is stored."""
         accounts = {account.target: account for account in self._book.accounts.values()}
-        self._touched, self._asked = set(), set(self._wanted)
+        self._touched, self._moved, self._asked = {}, set(), set(self._wanted)
         for target, writes in written.items():
             account = accounts.get(target)
             if account is None or account.entry is None:
                 raise LookupError(f"{target} is not copied here any more")
             ahead = self._ahead_of(account.tp, account.entry)
+            self._moved.add(account.tp)
             try:
                 for copied in writes:
                     ahead.add(copied, account.entry)
             except DiscontinuityError as error:
-                raise DisorderError(target, str(error)) from error
+                disorder = DisorderError(target, str(error))
+                self._book.disorder(account, disorder)
+                raise disorder from error
         for tp in self._wanted:
             account = self._book.accounts.get(tp)
             if account is not None and account.entry is not None:
                 self._ahead_of(tp, account.entry).passed(account.entry)
-        rows = [row for tp in self._touched for row in self._ahead[tp].rows(self._store.epoch)]
+        rows = [row for ahead in self._touched.values() for row in ahead.rows(self._store.epoch)]
         return self._store.batches(rows)
 
     def _ahead_of(self, tp: TopicPartition, entry: Entry) -> Ahead:
         ahead = self._ahead.get(tp)
         if ahead is None:
             ahead = self._ahead[tp] = Ahead.of(entry)
-        self._touched.add(tp)
+        self._touched[tp] = ahead
         return ahead
 
     def ended(self, *, committed: bool) -> None:
         """The transaction is over."""
-        touched, self._touched = self._touched, set()
+        touched, self._touched = self._touched, {}
         if committed:
             self._wanted -= self._asked
-            for tp in touched:
-                account, ahead = self._book.accounts.get(tp), self._ahead.get(tp)
-                if account is not None and account.entry is not None and ahead is not None:
+            for tp, ahead in touched.items():
+                ahead.committed()
+                account = self._book.accounts.get(tp)
+                if account is not None and account.entry is not None and self._ahead.get(tp) is ahead:
                     account.entry.sealed = ahead.entry.sealed
         else:
-            for tp in touched:
-                self._ahead.pop(tp, None)
-        self._asked = set()
+            self._undo(self._moved)
+        self._asked, self._moved = set(), set()
         self._over.set()
+
+    def _undo(self, moved: Collection[TopicPartition]) -> None:
+        """They begin anew; until then the book may know less than what was committed before."""
+        for tp in moved:
+            self._ahead.pop(tp, None)
+        self._undone |= set(moved)
+        for tp in self._wanted & self._undone:
+            self._book.mark(tp)
+        self._wanted -= self._undone
 
 
 class Decisions:

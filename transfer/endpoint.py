@@ -106,6 +106,8 @@ class DisorderError(TransferError):
         super().__init__(f"{tp.topic}-{tp.partition}: {reason}")
         self.tp = tp
         self.reason = reason
+        self.counted = False
+        """Whoever keeps ledgers has said so already."""
 
 
 class AbortedError(TransferError):

@@ -63,6 +63,7 @@ def _joined(first: Copied, second: Copied) -> Copied:
         last_timestamp=max(first.last_timestamp, second.last_timestamp),
         left_out=first.left_out + second.left_out,
         written=first.written + second.written,
+        first_source_offset=first.first_source_offset,
     )
 
 
@@ -72,6 +73,7 @@ def _told(error: TransferError, copied: Copied) -> TransferError:
         own: TransferError = RefusedError(error.tp, error.offset, error.reason, error.code)
     elif isinstance(error, DisorderError):
         own = DisorderError(error.tp, error.reason)
+        own.counted = error.counted
     else:
         own = type(error)(str(error))
     own.copied = copied

@@ -442,6 +442,7 @@ class Transactions:
     async def _write_progress(self, now: Transaction, batches: Sequence[Buffer]) -> None:
         lane = self._progress_lane()
         ticket = Ticket(asyncio.get_running_loop().create_future(), 0)
+        ticket.done.add_done_callback(lambda done: done.exception())  # it may come when nobody waits any more
         ticket.batches = [Pending(built(batch), ticket) for batch in batches]
         lane.offer(ticket)
         self._wake(lane)

@@ -16,6 +16,7 @@ from replicator.metrics import LinkMetrics
 from replicator.partitions import Partitions
 from replicator.progress import Entry, Progress, ProgressStore, rows_of
 from replicator.transactional_progress import Decisions, TransactionalProgress, fence
+from transfer.endpoint import DisorderError
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import Run
 
@@ -105,6 +106,63 @@ def test_after_an_abort_the_book_counts(book, progress):
     again = stored(progress.batches({TARGET: [copied(0, 11)]}))
     assert list(again.ledger.runs) == [Run(0, 11, 10)]
     assert again.ledger.records == 10
+
+
+def test_what_the_book_has_not_heard_of_yet_survives_an_abort_of_somebody_else(book, progress):
+    """A write in several parts is booked at its end; parts of it are committed before that."""
+    rounds = [progress.batches({TARGET: [copied(0, 0)]})]
+    progress.ended(committed=True)
+    progress._wanted.add(TP)
+    progress.batches({})
+    progress.ended(committed=False)
+    rounds.append(progress.batches({TARGET: [copied(10, 11)]}))
+    assert list(stored(*rounds).ledger.runs) == [Run(0, 0, 10), Run(10, 11, 10)]
+
+
+async def test_a_partition_whose_data_was_aborted_stores_nothing_until_it_begins_anew(book, progress):
+    progress.batches({TARGET: [copied(0, 0)]})
+    progress.ended(committed=True)
+    book.take_dirty()
+    saving = asyncio.create_task(progress.save([TP]))
+    await asyncio.sleep(0)
+    progress.batches({TARGET: [copied(10, 10)]})
+    progress.ended(committed=False)
+    await saving
+    assert not progress.pending
+    assert progress.holds_back(TP)
+    assert list(book.dirty) == [TP]  # it is told so, and not that it is stored
+    progress.forget(TP)
+    assert not progress.holds_back(TP)
+
+
+def test_slices_that_were_aborted_are_stored_again(book, progress):
+    for number in range(SLICE * 2 + 5):
+        book.copied(TP, copied(number * 10, number * 11))
+    progress._wanted.add(TP)
+    progress.batches({})
+    progress.ended(committed=False)
+    entry = stored(progress.batches({}))
+    progress.ended(committed=True)
+    assert entry.ledger == book.accounts[TP].entry.ledger
+    assert entry.sealed == book.accounts[TP].entry.sealed == 2
+
+
+@pytest.mark.parametrize("first", [20, 5])
+def test_a_write_that_does_not_continue_what_is_stored_stops_the_transaction_and_is_counted(
+    book, progress, first
+):
+    progress.batches({TARGET: [copied(0, 0)]})
+    progress.ended(committed=True)
+    jumped = copied(first, 10)._replace(first_source_offset=first)
+    with pytest.raises(DisorderError, match=f"begins at source offset {first}, .* ends at 10") as caught:
+        progress.batches({TARGET: [jumped]})
+    progress.ended(committed=False)
+    account = book.accounts[TP]
+    assert account.read_again
+    assert book.metrics.disorders._value.get() == 1
+    book.failed(TP, caught.value)
+    assert book.metrics.disorders._value.get() == 1
+    assert (account.state, "report it with this line" in account.reason) == (State.WAITING, True)
 
 
 def test_a_long_history_is_stored_in_slices_as_by_others(book, progress):

@@ -24,7 +24,8 @@ def tickets(count):
 
 
 def copied(first, count):
-    return Copied((Run(first, first + 100, count),), first + count, count, 10 * count, (first,), written=1)
+    runs = (Run(first, first + 100, count),)
+    return Copied(runs, first + count, count, 10 * count, (first,), written=1, first_source_offset=first)
 
 
 @pytest.mark.parametrize("count", [0, 1, BATCHES, BATCHES + 1, BATCHES * 3])
@@ -45,9 +46,8 @@ async def test_the_parts_are_told_together():
     _, parts, _ = tickets(BATCHES * 2 + 1)
     for number, part in enumerate(parts):
         part.done.set_result(copied(number * 10, 10))
-    assert await outcome(parts) == Copied(
-        (Run(0, 100, 10), Run(10, 110, 10), Run(20, 120, 10)), 30, 30, 300, (0, 10, 20), written=3
-    )
+    runs = (Run(0, 100, 10), Run(10, 110, 10), Run(20, 120, 10))
+    assert await outcome(parts) == Copied(runs, 30, 30, 300, (0, 10, 20), written=3, first_source_offset=0)
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ async def test_what_is_committed_before_a_failure_is_told_with_it(error):
         await outcome(parts)
     assert caught.value is not error  # others failed by it too
     assert caught.value.copied.next_source_offset == 15
-    assert caught.value.copied.records == 15
+    assert (caught.value.copied.records, caught.value.copied.first_source_offset) == (15, 0)
     assert parts[2].done.cancelled()

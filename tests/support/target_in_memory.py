@@ -1,0 +1,304 @@
+"""A target cluster in memory, for links: partitions with Kafka's rules for producers and transactions, and a
+coordinator; requests and answers are lost, or come late, as a test says.
+
+The rules: a batch of an old epoch is refused, and one of a partition that is not in its transaction; a batch
+that is there already is acknowledged where it stands; of a producer that the partition does not know any
+sequence number is taken; a marker ends the producer's old epoch (KIP-98, KIP-360).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.client import (
+    EARLIEST,
+    Broker,
+    ClientError,
+    Fetched,
+    ListedOffset,
+    Metadata,
+    PartitionMetadata,
+    ProducerId,
+    RetryPolicy,
+    TopicMetadata,
+)
+from protocol.codec import decode
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce_request import ProduceRequest
+from protocol.messages.produce_response import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.records import Record, build_batch, read_header
+from protocol.records.header import BatchHeader
+from protocol.records.reading import read_records
+from protocol.types import TopicPartition
+
+_REMEMBERED = 5
+_WAY_S, _APART_S = 0.003, 0.0001
+COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+OK, LOST, UNHEARD, LATE = "ok", "lost", "unheard", "late"
+"""What becomes of a request: it and its answer arrive; it does not; its answer does not; it is taken for lost
+and arrives when the next one of its partition has."""
+
+
+@dataclass
+class _Known:
+    """What a partition knows of a producer id."""
+
+    epoch: int
+    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    """(sequence, records, base offset)"""
+
+
+@dataclass
+class _Log:
+    batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
+    end: int = 0
+    producers: dict[int, _Known] = field(default_factory=dict)
+
+    def put(self, batch: bytes) -> int:
+        base = self.end
+        placed = base.to_bytes(8, "big") + batch[8:]
+        header = read_header(placed)
+        self.batches.append((header, placed))
+        self.end = header.next_offset
+        return base
+
+
+@dataclass
+class _Transactional:
+    """A transactional id at its coordinator."""
+
+    producer: ProducerId
+    state: str = "empty"
+    tps: set[TopicPartition] = field(default_factory=set)
+
+
+class TargetInMemory:
+    """What a link needs of a client. `produces` and `ends` say what becomes of the requests to come."""
+
+    cluster_id = "target"
+    retry = RetryPolicy(total_s=10)
+
+    def __init__(self, topics: Mapping[str, bytes]) -> None:
+        """`topics`: their ids; each has one partition."""
+        self._topics = {
+            name: TopicMetadata(
+                name, topic_id, ErrorCode.NONE, False, {0: PartitionMetadata(1, 0, (1,), (1,))}
+            )
+            for name, topic_id in topics.items()
+        }
+        self.logs = {TopicPartition(name, 0): _Log() for name in topics}
+        self.produces: Iterator[str] = iter(())
+        self.ends: Iterator[str] = iter(())
+        self._late: list[tuple[TopicPartition, str | None, bytes]] = []
+        self._ids: dict[str, _Transactional] = {}
+        self._producer_ids = 0
+
+    def topic_of(self, name: str) -> TopicMetadata:
+        return self._topics[name]
+
+    # What a client of the cluster is asked for
+
+    async def metadata(self, topics: Collection[str]) -> Metadata:
+        await asyncio.sleep(0)
+        return Metadata("target", 1, {1: Broker("h", 1)}, {name: self._topics[name] for name in topics})
+
+    async def connection_to(self, node: int, lane: str) -> _Connection:
+        return _Connection(self)
+
+    async def list_offsets(
+        self, spots: Mapping[TopicPartition, int], **_: object
+    ) -> dict[TopicPartition, ListedOffset]:
+        await asyncio.sleep(0)
+        return {
+            tp: ListedOffset(0 if spot == EARLIEST else self.logs[tp].end, -1, -1)
+            for tp, spot in spots.items()
+        }
+
+    async def fetch(self, tp: TopicPartition, offset: int, **_: object) -> Fetched:
+        await asyncio.sleep(0)
+        log = self.logs[tp]
+        rest = b"".join(batch for header, batch in log.batches if header.next_offset > offset)
+        return Fetched(tp, memoryview(rest), log.end, log.end, 0)
+
+    async def produce(self, tp: TopicPartition, batch: bytes, **_: object) -> int:
+        await asyncio.sleep(0)
+        return self._append(tp, None, bytes(batch))[1]
+
+    async def init_producer_id(self) -> ProducerId:
+        await asyncio.sleep(0)
+        self._producer_ids += 1
+        return ProducerId(self._producer_ids, 0)
+
+    async def init_transactional_producer(
+        self, name: str, timeout_ms: int, producer: ProducerId | None = None, *, retry: object = None
+    ) -> ProducerId:
+        await asyncio.sleep(_WAY_S)
+        known = self._ids.get(name)
+        if known is None:
+            self._producer_ids += 1
+            known = self._ids[name] = _Transactional(ProducerId(self._producer_ids, 0))
+            return known.producer
+        if producer is not None and producer != known.producer:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        known.producer = ProducerId(known.producer.producer_id, known.producer.epoch + 1)
+        if known.state == "open":
+            self._complete(known, commit=False)
+        known.state = "empty"
+        return known.producer
+
+    async def add_to_transaction(
+        self, name: str, producer: ProducerId, tps: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        await asyncio.sleep(_WAY_S)
+        known = self._ids[name]
+        if producer != known.producer:
+            return dict.fromkeys(tps, ErrorCode.INVALID_PRODUCER_EPOCH)
+        known.state = "open"
+        known.tps |= set(tps)
+        return dict.fromkeys(tps, ErrorCode.NONE)
+
+    async def end_transaction(self, name: str, producer: ProducerId, *, commit: bool) -> None:
+        await asyncio.sleep(_WAY_S)
+        fate = next(self.ends, OK)
+        if fate == LOST:
+            raise ClientError("the request was lost")
+        known = self._ids[name]
+        if producer != known.producer:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        wanted = "committed" if commit else "aborted"
+        if known.state == "open":
+            self._complete(known, commit=commit)
+            known.state = wanted
+        elif known.state != wanted:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+        if fate != OK:
+            raise ClientError("the answer was lost")
+
+    # What brokers do
+
+    def _complete(self, known: _Transactional, *, commit: bool) -> None:
+        marker = build_batch(
+            [Record(0, 1, COMMIT if commit else ABORT, b"")],
+            producer_id=known.producer.producer_id,
+            producer_epoch=known.producer.epoch,
+            transactional=True,
+            control=True,
+        )
+        for tp in sorted(known.tps):
+            log = self.logs[tp]
+            log.put(marker)
+            log.producers.setdefault(known.producer.producer_id, _Known(known.producer.epoch))
+            self._bump(log.producers[known.producer.producer_id], known.producer.epoch)
+        known.tps.clear()
+
+    def _bump(self, producer: _Known, epoch: int) -> None:
+        if epoch > producer.epoch:
+            producer.epoch = epoch
+            producer.recent.clear()
+
+    def _append(
+        self, tp: TopicPartition, transactional_id: str | None, batch: bytes
+    ) -> tuple[ErrorCode, int]:
+        log, header = self.logs[tp], read_header(batch)
+        if header.producer_id < 0:
+            return ErrorCode.NONE, log.put(batch)
+        known = log.producers.get(header.producer_id)
+        if known is not None and header.producer_epoch < known.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+        if transactional_id is not None:
+            owner = self._ids[transactional_id]
+            if owner.producer != (header.producer_id, header.producer_epoch) or tp not in owner.tps:
+                return ErrorCode.INVALID_TXN_STATE, -1
+        if known is None:
+            known = log.producers[header.producer_id] = _Known(header.producer_epoch)
+        elif header.producer_epoch > known.epoch and header.base_sequence:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        self._bump(known, header.producer_epoch)
+        for sequence, records, base in known.recent:
+            if (sequence, records) == (header.base_sequence, header.record_count):
+                return ErrorCode.NONE, base
+        if known.recent and header.base_sequence != sum(known.recent[-1][:2]):
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        base = log.put(batch)
+        known.recent.append((header.base_sequence, header.record_count, base))
+        return ErrorCode.NONE, base
+
+    def produced(self, request: ProduceRequest) -> ProduceResponse:
+        fate = next(self.produces, OK)
+        parts = [
+            (
+                TopicPartition(topic.name, data.index),
+                request.transactional_id,
+                b"".join(_segments(data.records)),
+            )
+            for topic in request.topic_data
+            for data in topic.partition_data
+        ]
+        if fate == LATE:
+            self._late += parts
+        if fate in (LATE, LOST):
+            raise ClientError("the request was lost")
+        rows = []
+        for tp, name, batch in parts:
+            code, base = self._append(tp, name, batch)
+            answer = PartitionProduceResponse(index=tp.partition, error_code=code, base_offset=base)
+            rows.append(TopicProduceResponse(name=tp.topic, partition_responses=[answer]))
+        late, self._late = self._late, []
+        for tp, name, batch in late:
+            self._append(tp, name, batch)
+        if fate == UNHEARD:
+            raise ClientError("the answer was lost")
+        return ProduceResponse(responses=rows)
+
+    def committed(self, tp: TopicPartition) -> dict[int, bytes]:
+        """Values by offset, as who reads committed sees them."""
+        found: dict[int, bytes] = {}
+        open_: dict[int, dict[int, bytes]] = {}
+        for header, batch in self.logs[tp].batches:
+            records = list(read_records(memoryview(batch), 0, header))
+            if header.is_control:
+                rows = open_.pop(header.producer_id, {})
+                if records[0].key == COMMIT:
+                    found |= rows
+                continue
+            into = open_.setdefault(header.producer_id, {}) if header.is_transactional else found
+            into |= {record.offset: record.value or b"" for record in records}
+        return dict(sorted(found.items()))
+
+
+class _Connection:
+    def __init__(self, cluster: TargetInMemory) -> None:
+        self._cluster = cluster
+        self._arrival = 0.0
+        self.closed = False
+
+    def version_of(self, request: Any, highest: int | None = None) -> int:
+        return min(12, highest or 12)
+
+    async def send(self, request: Any, version: int, *, encoded: Any) -> ProduceResponse:
+        body = decode(ProduceRequest, version, b"".join(encoded(version)))
+        loop = asyncio.get_running_loop()
+        self._arrival = max(loop.time() + _WAY_S, self._arrival + _APART_S)  # requests stay in order
+        await asyncio.sleep(self._arrival - loop.time())
+        if self.closed:
+            raise ClientError("the connection is closed")
+        try:
+            return self._cluster.produced(body)
+        except ClientError:
+            self.closed = True
+            raise
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def _segments(records: Any) -> Iterable[bytes]:
+    return map(bytes, records) if isinstance(records, list) else [bytes(records)]
