@@ -127,7 +127,8 @@ class Parts:
             interval_s=settings.transaction_interval_s,
             end_s=settings.transaction_timeout_s / 3,
         )
-        return progress, Transactions(self.target_client, how, progress, self.may_write)
+        # Whoever has fenced this worker does not count with it: the coordinator is to be heard first.
+        return progress, Transactions(self.target_client, how, progress, self.may_write, self.permit.withdraw)
 
     def _partitions(self, origin: Origin | None) -> Partitions:
         source, target = self.source_client, self.target_client

@@ -122,7 +122,9 @@ class Crew:
             return  # a round that we missed has left us what we had said that we hold
         if error.code in _LOST:
             self._membership.forget()
-            if self.joined.is_set():
+            # Under its own claim it had them before it was a member. Else they are lost with the membership,
+            # also those of a first round that has not come to its end.
+            if not self.begin.early and (self.joined.is_set() or self._holdings.held()):
                 await self._lose(str(error))
             return
         if error.code in _FORBIDDEN and self.begin.early:
@@ -198,8 +200,8 @@ class Crew:
         was_early = self.begin.early
         if was_early:
             self.begin.early = False
-            self._permit.withdraw()  # the claim's time may be longer than the group's
-            self._permit.extend(self._stable_at, self._session_s)
+            # The claim's time may be longer than the group's.
+            self._permit.replace(self._stable_at, self._session_s)
         present = {info.incarnation for info in orders.members.values()}
         self.former |= {info.incarnation for info in before.members.values()} - present
         self.former -= present

@@ -36,6 +36,8 @@ class Permit:
 
     def __init__(self) -> None:
         self._until = -math.inf
+        self._since = -math.inf
+        """What was asked for before counts no more."""
 
     def allows(self) -> bool:
         """Whether this process may write now."""
@@ -43,8 +45,14 @@ class Permit:
 
     def extend(self, sent_at: float, seconds: float) -> None:
         """Granted for `seconds` from `sent_at` on; never shortens what was granted before."""
-        self._until = max(self._until, sent_at + seconds * _SHARE)
+        if sent_at >= self._since:
+            self._until = max(self._until, sent_at + seconds * _SHARE)
+
+    def replace(self, sent_at: float, seconds: float) -> None:
+        """Granted like this and no longer, whatever was granted before."""
+        self._until = -math.inf
+        self.extend(sent_at, seconds)
 
     def withdraw(self) -> None:
-        """Others may write from now on."""
-        self._until = -math.inf
+        """Others may write from now on, whatever an answer says that was asked for earlier."""
+        self._until, self._since = -math.inf, now()

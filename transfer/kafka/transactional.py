@@ -91,12 +91,13 @@ class Transactions:
         settings: TransactionSettings,
         journal: Journal,
         may_write: Callable[[], bool] = lambda: True,
+        fenced: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._journal = journal
         self._may_write = may_write
-        self._producer = TransactionalProducer(client, settings, journal.register, may_write)
+        self._producer = TransactionalProducer(client, settings, journal.register, may_write, fenced)
         self._sequences: dict[TopicPartition, int] = {}
         self._wanting: dict[ProduceLane, None] = {}
         self._current: Transaction | None = None

@@ -45,7 +45,8 @@ class TransactionalProducer:
     """One producer id at a time, under one of a few transactional ids.
 
     `register` stores that an id may have a transaction open, before it has one; `may_write` is asked before
-    an id is taken and before it counts as taken.
+    an id is taken and before it counts as taken; `fenced` is told when somebody else has taken the id, so
+    that whether this process may write at all has to be found out.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class TransactionalProducer:
         settings: TransactionSettings,
         register: Callable[[str], Awaitable[None]],
         may_write: Callable[[], bool],
+        fenced: Callable[[], None],
     ) -> None:
+        self._fenced = fenced
         self._client = client
         self._settings = settings
         self._register = register
@@ -118,6 +121,7 @@ class TransactionalProducer:
         would be one that no successor finds.
         """
         self._times_fenced += 1
+        self._fenced()
         self._slot, self.id, self._next_epoch = 0, None, False
 
     def go_on_elsewhere(self) -> None:

@@ -86,8 +86,13 @@ class Target:
         on = {"interval_s": 0.01, "end_s": 0.2, **settings}
         self.may_write = lambda: True
         self.transactions = Transactions(
-            self.coordinator, TransactionSettings("link", **on), self.journal, lambda: self.may_write()
+            self.coordinator,
+            TransactionSettings("link", **on),
+            self.journal,
+            lambda: self.may_write(),
+            lambda: self.when_fenced(),
         )
+        self.when_fenced = lambda: None
         self.lanes = {}
         self.log = []
         self.silent = set()
@@ -245,6 +250,25 @@ async def test_an_id_that_is_another_s_when_its_next_epoch_is_asked_for_is_left(
     inits = [call for call in target.coordinator.calls if call[0] == "init"]
     assert inits[1:] == [("init", "link", ProducerId(7, 0)), ("init", "link.anew-1", None)]
     assert target.transactions.to_json()["transactional_id"] == "link.anew-1"
+
+
+async def test_who_is_fenced_takes_nothing_before_it_is_allowed_anew():
+    """Another worker counts it among the dead; that this one is not has to come from the group."""
+    target, allowed = Target(), [True]
+    target.may_write = lambda: bool(allowed)
+    target.when_fenced = allowed.clear
+    target.coordinator.end_answers = [KafkaError(ErrorCode.PRODUCER_FENCED)]
+    task = asyncio.create_task(target.transactions.run())
+    assert await outcome(target.write(A)) is OutcomeUnknownError
+    target.open(A)
+    done = target.write(A)
+    await asyncio.sleep(0.3)
+    assert target.journal.registered == ["link"]
+    allowed.append(True)
+    await within(done)
+    assert target.journal.registered == ["link", "link.anew-1"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_nothing_is_taken_without_permission():

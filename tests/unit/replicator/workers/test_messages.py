@@ -75,6 +75,19 @@ def test_a_permit_ends_by_itself_before_its_time_is_over():
     assert not permit.allows()
 
 
+def test_a_permit_that_was_withdrawn_is_given_by_later_answers_only():
+    permit = Permit()
+    before = now()
+    permit.extend(before, 60)
+    permit.replace(before, 5)
+    assert permit.allows()
+    permit.withdraw()
+    permit.extend(before, 60)  # the answer to what was asked before somebody else came
+    assert not permit.allows()
+    permit.extend(now(), 60)
+    assert permit.allows()
+
+
 def test_of_two_workers_that_name_a_partition_the_newer_plan_counts():
     tp = TopicPartition("t", 0)
     standing = Standing("running", 10, 0, "raw", 1, "")

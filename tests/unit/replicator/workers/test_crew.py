@@ -1,0 +1,93 @@
+"""A worker whose group forgets it while it takes its first partitions."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.types import TopicPartition
+from replicator.workers.crew import Crew
+from replicator.workers.membership import Membership, Round
+from replicator.workers.messages import MemberState, Orders, WorkerInfo
+from replicator.workers.permit import Permit
+
+ALL = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
+
+
+class ForgetfulGroup(Membership):
+    """Forgets its member while that takes what the first round gave it, as a coordinator does that is elected
+    uncleanly."""
+
+    def __init__(self) -> None:
+        self.group, self.member_id, self.generation = "g", "", -1
+        self.states: list[MemberState] = []
+        self.taken = asyncio.Event()
+        self.seen_again = asyncio.Event()
+
+    async def join(self, metadata: bytes, reason: str = "") -> Round:
+        self.states.append(MemberState.decode(metadata))
+        self.member_id, self.generation = f"member-{len(self.states)}", len(self.states)
+        if len(self.states) > 1:
+            self.seen_again.set()
+            await asyncio.Event().wait()
+        return Round(self.generation, False, {})
+
+    async def sync(self, orders: Any) -> bytes:
+        return Orders(1, "another", ALL).encode()
+
+    async def heartbeat(self) -> None:
+        await self.taken.wait()  # the answer takes long, and meanwhile all is taken
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "who?")
+
+
+class Holdings:
+    """Partitions without anything that copies them."""
+
+    def __init__(self, group: ForgetfulGroup) -> None:
+        self.group = group
+        self.alone = False
+        self.owned: set[TopicPartition] = set()
+        self.leaving: set[TopicPartition] = set()
+        self.rates: dict[TopicPartition, float] = {}
+        self.lost: list[frozenset[TopicPartition]] = []
+
+    def held(self) -> frozenset[TopicPartition]:
+        return frozenset(self.owned)
+
+    async def take(self, tps: Any) -> None:
+        await asyncio.sleep(0.05)  # fences others, reads their progress
+        self.owned |= tps
+        self.group.taken.set()
+
+    async def lose(self) -> None:
+        self.lost.append(self.held())
+        self.owned.clear()
+
+
+async def test_what_a_first_round_gave_is_lost_with_the_membership() -> None:
+    """Else a worker claims it in its next join that went on copying beside those who got it meanwhile."""
+    group, permit = ForgetfulGroup(), Permit()
+    holdings = Holdings(group)
+    store: Any = SimpleNamespace(highest_epoch=0, epoch=0)
+    crew = Crew(
+        "a->b",
+        WorkerInfo("w"),
+        SimpleNamespace(),  # type: ignore[arg-type]
+        group,
+        store,
+        permit,
+        holdings,  # type: ignore[arg-type]
+        set,  # type: ignore[arg-type]
+        session_s=0.1,
+        rebalance_s=1,
+        settings="",
+    )
+    running = asyncio.create_task(crew._take_part())
+    try:
+        async with asyncio.timeout(20):
+            await group.seen_again.wait()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert holdings.lost == [ALL]
+    assert [state.held for state in group.states] == [frozenset(), frozenset()]
