@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolation
@@ -29,6 +29,7 @@ from transfer.ledger import PartitionLedger
 
 _CONNECT_S = 3.0
 _SOURCE_S = 20.0
+_OF_STANDING = ("rate", "lane", "lane_reason", "starts", "reason", "latency", "lag_bytes", "lag_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,16 @@ async def link_report(settings: LinkSettings) -> LinkReport:
     )
 
 
+def only(report: LinkReport, topic: str, partition: int | None = None) -> LinkReport:
+    """What concerns one source topic, or one of its partitions. Differences are those of the rows that are
+    left."""
+    rows = [row for row in report.rows if row["topic"] == topic and partition in (None, row["partition"])]
+    latencies = {name: found for name, found in report.latencies.items() if name == topic}
+    open_ones = sum(len(row["gaps"]) + len(row["superseded"]) - len(row["acknowledged"]) for row in rows)
+    mirrors = {name: found for name, found in report.mirrors.items() if name == topic}
+    return replace(report, rows=rows, latencies=latencies, differences=open_ones, mirrors=mirrors)
+
+
 def topic_latencies(workers: Collection[WorkerReport]) -> dict[str, dict[str, Any]]:
     """Percentiles of all records of a topic, whichever worker copied them."""
     parts: dict[str, list[Mapping[int, int]]] = {}
@@ -132,16 +143,12 @@ def mirrors_json(mirrors: Mapping[str, Mirror]) -> dict[str, Any]:
 def at_worker(tp: TopicPartition, report: WorkerReport | None) -> dict[str, Any]:
     """Who copies a partition, and how it stands there; None while nobody says so."""
     if report is None:
-        return dict.fromkeys(("worker", "at_worker", "rate", "lane", "starts", "reason", "latency"))
+        return dict.fromkeys(("worker", "at_worker", *_OF_STANDING))
     standing = report.partitions[tp]
     return {
         "worker": report.worker,
         "at_worker": standing.state,
-        "rate": standing.rate,
-        "lane": standing.lane,
-        "starts": standing.starts,
-        "reason": standing.reason,
-        "latency": standing.latency,
+        **{name: getattr(standing, name) for name in _OF_STANDING},
     }
 
 

@@ -17,6 +17,9 @@ RUNNING: Final = "running"
 STOPPING: Final = "stopping"
 
 
+_MOMENTS_MS: Final = 3000
+
+
 class Step(NamedTuple):
     """`job` is whose trouble is this step's; `to_do` holds where the trouble itself does not say."""
 
@@ -95,8 +98,10 @@ class Phase:
             self.step, self.since_ms = step, self._clock_ms()
 
     def to_json(self, trouble: Trouble | None = None, *, link: str) -> dict[str, Any]:
-        """`trouble`: why the step takes longer. `since_ms` is of this machine's clock."""
-        to_do = trouble.to_do if trouble is not None and trouble.to_do else self.step.to_do
+        """`trouble`: why the step takes longer. `since_ms` is of this machine's clock. There is nothing to do
+        about a step that has just begun."""
+        long = trouble is not None or self._clock_ms() - self.since_ms >= _MOMENTS_MS
+        to_do = trouble.to_do if trouble is not None and trouble.to_do else self.step.to_do if long else ""
         return {
             "state": self.state,
             "waits_for": self.step.waits_for,

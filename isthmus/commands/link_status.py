@@ -9,7 +9,7 @@ import typer
 
 from isthmus.commands.link_gaps import noted
 from isthmus.links import File, Json, LinkName, link_of, target_only
-from isthmus.output import DIFFERENCES, note, print_json, print_table, say
+from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE, unanswered
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 def status(
     link: LinkName,
     file: File = DEFAULT_FILE,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="only this source topic")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="only this partition of --topic", min=0)
+    ] = None,
     partitions: Annotated[
         bool, typer.Option("--partitions", help="how late records are of each partition too")
     ] = False,
@@ -40,11 +44,20 @@ def status(
       isthmus links status 'east->west'
 
       isthmus links status 'east->west' --partitions --topology links.yaml
+
+      isthmus links status 'east->west' --topic orders --partition 3
     """
-    from replicator.link_report import link_report
+    from replicator.link_report import link_report, only
+
+    if partition is not None and topic is None:
+        fail("--partition says which one of --topic T", USAGE)
 
     settings, asked = link_of(link, file)
     report = run_connectors(lambda: link_report(settings), target_only(asked))
+    if topic is not None:
+        report = only(report, topic, partition)
+        if not report.rows:
+            fail(f"nothing of {topic if partition is None else f'{topic}-{partition}'} was copied by {link}")
     if report.source_problem:
         silent = unanswered(asked.topology, asked.clusters[:1], file) if asked is not None else []
         note(f"lag is not known: {(silent or [report.source_problem])[0]}")
@@ -87,7 +100,7 @@ def _when(ms: int | None) -> str:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state", "worker")
+    columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state", "lane", "worker")
     print_table(columns, [[row[column] for column in columns] for row in rows])
     for row in rows:
         where = f"{row['topic']}-{row['partition']}"

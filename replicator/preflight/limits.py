@@ -128,12 +128,22 @@ def replicas(facts: Facts) -> Iterator[Finding]:
             continue
         if int(need) > copies:
             what = f"min.insync.replicas is {need} with {copies} replicas: nothing can be written"
-            never.setdefault((what, f"give the link replication_factor {need} or more"), []).append(name)
+            never.setdefault((what, _more_replicas(topic, int(need))), []).append(name)
         elif int(need) == copies > 1:
             what = f"min.insync.replicas is {need} with {copies} replicas: copying stops with one broker away"
-            fragile.setdefault((what, "one replica more than min.insync.replicas"), []).append(name)
+            fragile.setdefault((what, _more_replicas(topic, int(need) + 1)), []).append(name)
     yield from together(Level.ERROR, "replicas", facts.target.alias, never)
     yield from together(Level.WARNING, "replicas", facts.target.alias, fragile)
+
+
+def _more_replicas(topic: Wanted, factor: int) -> str:
+    """A topic that is there keeps its replicas, whatever the link says."""
+    if topic.target is None:
+        return f"give the link replication_factor {factor} or more"
+    return (
+        f"give these topics {factor} replicas at the target (kafka-reassign-partitions), or lower their"
+        " min.insync.replicas there"
+    )
 
 
 def _factor(facts: Facts, topic: Wanted) -> int | None:

@@ -71,13 +71,20 @@ class Partition(BaseModel):
     at_worker: str | None = Field(description="running, opening, waiting, refused, held, paused or gone")
     reason: str | None
     paused: str = Field(description="who paused it, and why; empty: it is not paused")
-    lane: str | None = Field(description="raw: batches as they are; records: each is built anew")
+    lane: str | None = Field(
+        description="raw: batches as they are; merge: small ones become one; records: each is built anew"
+    )
+    lane_reason: str | None = Field(description="why it is not raw")
     rate: int | None = Field(description="bytes per second")
     starts: int | None = Field(description="how often its worker has begun it")
     latency: Latency | None = Field(description="null: no record in the last minutes")
     copied: int = Field(description="records")
     next_source_offset: int | None = Field(description="null: it has not begun")
     lag: int | None = Field(description="source offsets not copied yet; null: not known")
+    lag_bytes: int | None = Field(description="the same, as its worker estimated it last")
+    lag_seconds: float | None = Field(
+        description="how long the first record that is not copied was there when its worker last said so"
+    )
     state: str = Field(
         description="copied, behind, not begun, deleted at the source, or why the lag is not known"
     )

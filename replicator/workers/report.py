@@ -26,7 +26,8 @@ STALE_S = 15.0
 
 class Standing(NamedTuple):
     """A partition at its worker. `rate` in bytes per second, `lag` in source offsets (-1: not known), how
-    often it was begun there, and how late its records came lately (`p50`, `p99`, `max` in seconds)."""
+    often it was begun there, how late its records came lately (`p50`, `p99`, `max` in seconds), why it has
+    its lane, and the lag in bytes and in seconds (since the link heard of the first missing record)."""
 
     state: str
     rate: int
@@ -35,6 +36,9 @@ class Standing(NamedTuple):
     starts: int
     reason: str
     latency: Mapping[str, float] | None = None
+    lane_reason: str = ""
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

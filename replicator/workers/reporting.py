@@ -102,7 +102,6 @@ class Reporting:
 
     def _report(self) -> WorkerReport:
         crew, rates = self._crew, self._holdings.rates
-        lane = "records" if self._parts.settings.origin_headers else "raw"
         return WorkerReport(
             crew.info.worker,
             crew.info.incarnation,
@@ -119,10 +118,13 @@ class Reporting:
                     account.state.value,
                     round(rates.get(tp, 0.0)),
                     account.lag if account.source_end >= 0 else -1,
-                    lane,
+                    account.way.lane,
                     account.starts,
                     account.reason,
                     account.metrics.latency,
+                    account.way.reason,
+                    account.lag_bytes,
+                    round(account.way.seconds, 3),
                 )
                 for tp, account in self._parts.book.accounts.items()
             },

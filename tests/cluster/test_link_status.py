@@ -139,8 +139,7 @@ async def test_a_worker_that_the_others_keep_waiting_says_for_what(pair, clients
     await hangs.join(b"hangs")
     await hangs.sync({hangs.member_id: b""})
     async with running(link) as process:
-        found = await stands(link, state="starting", waits_for="the group")
-        assert "one that hangs" in found["to_do"]
+        await stands(link, state="starting", waits_for="the group", to_do="one that hangs")
         (worker,) = (await link_report(link)).workers
         assert (worker["partitions"], worker["silent"]) == (0, False)
         await hangs.leave()
@@ -241,3 +240,38 @@ async def test_how_late_records_are_is_told_by_topic_and_by_partition(pair, clie
             assert whole["standing"]["state"] == "running"
             (one,) = await asyncio.to_thread(read, "")
             assert (one["state"], one["waits_for"]) == ("running", "")
+
+
+async def test_one_topic_or_partition_can_be_asked_for_and_each_has_its_lane(pair, clients, tmp_path):
+    east, west = clients
+    small, other = fresh("small"), fresh("other")
+    link = pair.link(f"{small}|{other}", heartbeats_replication=False)
+    file = declared(link, tmp_path)
+    for topic in (small, other):
+        await create(east, topic, 2)
+    for record in some(40):
+        await produce(east, small, [record])
+    await produce(east, small, some(10), 1)
+    await produce(east, other, some(3))
+    async with running(link):
+        await copied_to(west, link, small, 40)
+        await copied_to(west, link, small, 10, 1)
+        await copied_to(west, link, other, 3)
+
+        async def merged():
+            rows = (await link_report(link)).rows
+            return [(row["lane"], bool(row["lane_reason"])) for row in rows if row["topic"] == small] == [
+                ("merge", True),
+                ("raw", False),
+            ]
+
+        await eventually(merged, "each partition's own lane is told")
+        code, out = await status(link, file, "--topic", small, "--json")
+        assert (code, [row["partition"] for row in json.loads(out)["partitions"]]) == (0, [0, 1])
+        assert json.loads(out)["latencies"].keys() == {small}
+        code, out = await status(link, file, "--topic", small, "--partition", "1")
+        assert re.search(rf"{small} +1 .* raw ", out)
+        assert not re.search(rf"{small} +0 ", out)
+        assert other not in out
+        assert (await status(link, file, "--topic", small, "--partition", "7"))[0] == 1
+        assert (await status(link, file, "--partition", "1"))[0] == 2

@@ -88,8 +88,13 @@ def test_a_trouble_keeps_its_beginning_while_its_words_change():
     assert troubles.texts["west"] == "no way; go round"
 
 
-def test_what_to_do_names_the_link():
-    assert "isthmus links check 'east->west'" in waits(FIRST)["to_do"]
+def test_what_to_do_names_the_link_and_is_said_once_a_step_takes_long():
+    now = [0]
+    phase = Phase(FIRST, lambda: now[0])
+    assert phase.to_json(link="east->west")["to_do"] == ""
+    now[0] = 3000
+    assert "isthmus links check 'east->west'" in phase.to_json(link="east->west")["to_do"]
+    assert "isthmus links check 'east->west'" in waits(FIRST, reason="not now")["to_do"]
 
 
 def test_old_and_new_workers_read_each_other():

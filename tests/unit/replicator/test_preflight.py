@@ -133,6 +133,8 @@ def test_replicas_that_can_never_be_in_sync(copies, need, expected):
     missing.target.brokers = {n: Broker("b", n) for n in range(3)}
     missing.target.defaults = {"min.insync.replicas": need}
     assert [level for level, _ in said(replicas, missing)] == expected
+    for one, cure in ((given, "kafka-reassign-partitions"), (missing, "give the link replication_factor")):
+        assert all(cure in finding.to_do for finding in replicas(one))
 
 
 def test_more_replicas_than_brokers():
