@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from replicator.phase import RUNNING
+from replicator.workers.control import Wish
 from replicator.workers.report import WorkerReport
 
 NOT_RUNNING: Final = "not running"
@@ -21,7 +22,7 @@ def link_standing(
     *,
     known: bool,
     source_problem: str = "",
-    paused: str = "",
+    paused: Wish | None = None,
     now_ms: int | None = None,
 ) -> dict[str, Any]:
     """`state`, `waits_for`, `since_ms` (None: not known), `reason`, `to_do`.
@@ -31,13 +32,15 @@ def link_standing(
     fresh = [one for one in workers if one.fresh(now_ms)]
     if not fresh:
         return _nobody(workers, link, known=known, source_problem=source_problem)
+    ends = link.split("->")
     copying = [one for one in fresh if one.standing.get("state", RUNNING) == RUNNING]
     if copying:
         began = min(one.standing.get("since_ms", one.began_ms) for one in copying)
-        if paused:
+        if paused is not None:
             to_do = f"let it go on with isthmus links resume '{link}'"
-            return _standing(PAUSED, reason=paused, to_do=to_do)
-        return _standing(RUNNING, since_ms=began)
+            return _standing(PAUSED, since_ms=paused.at_ms, reason=f"paused {paused}", to_do=to_do)
+        silent = next((one.problems[alias] for one in copying for alias in ends if alias in one.problems), "")
+        return _standing(RUNNING, since_ms=began, reason=silent)
     first = min(fresh, key=lambda one: (not one.leads, one.began_ms))  # others wait for the leader
     return _standing(**{name: first.standing[name] for name in _standing("") if name in first.standing})
 

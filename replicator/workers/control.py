@@ -136,10 +136,9 @@ class Desired:
         return ""
 
     @property
-    def paused_as_a_whole(self) -> str:
-        """Why the whole link is to stand still; empty: it is not."""
-        wish = self.paused.get(Scope())
-        return f"paused {wish}" if wish is not None else ""
+    def paused_as_a_whole(self) -> Wish | None:
+        """Why the whole link is to stand still; None: it is not."""
+        return self.paused.get(Scope())
 
     def applied_to(self, settings: LinkSettings) -> LinkSettings:
         """The link's settings with what was changed while it ran. Raises ValueError."""

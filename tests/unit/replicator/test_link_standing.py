@@ -6,6 +6,7 @@ from replicator.link_report import topic_latencies
 from replicator.link_standing import in_words, link_standing
 from replicator.phase import CLAIM, COPIES, FENCING, FIRST, TAKE_OVER, Phase
 from replicator.troubles import Troubles, now_ms
+from replicator.workers.control import Wish
 from replicator.workers.report import STALE_S, WorkerReport
 
 NOW = 1_000_000_000
@@ -30,6 +31,13 @@ def standing(*workers, **said):
 def test_one_that_copies_makes_the_link_run_whatever_others_wait_for():
     found = standing(worker("a", standing=waits(CLAIM)), worker("b", standing=waits(COPIES, NOW - 9000)))
     assert (found["state"], found["since_ms"], found["reason"]) == ("running", NOW - 9000, "")
+
+
+def test_a_link_that_runs_and_does_not_reach_a_cluster_says_so_first():
+    silent = {"west": "west cannot be reached", "topics": "no broker can be reached"}
+    found = standing(worker("a"), worker("b", problems=silent))
+    assert (found["state"], found["reason"]) == ("running", "west cannot be reached")
+    assert standing(worker("a", problems={"orders": "it has other settings"}))["reason"] == ""
 
 
 def test_a_worker_of_an_older_version_that_says_no_state_copies():
@@ -58,8 +66,9 @@ def test_nobody_and_nobody_any_more_are_told_apart_with_what_to_do():
 
 
 def test_a_link_that_is_paused_as_a_whole_says_by_whom():
-    found = standing(worker("a"), paused="paused by me: upgrade")
+    found = standing(worker("a"), paused=Wish("me", NOW - 7000, "upgrade"))
     assert (found["state"], found["reason"]) == ("paused", "paused by me: upgrade")
+    assert found["since_ms"] == NOW - 7000
     assert "isthmus links resume" in found["to_do"]
 
 
