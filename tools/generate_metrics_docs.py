@@ -33,6 +33,9 @@ TAIL = f"""
 minutes there is no percentile. Latency goes by the records' own timestamps, so it is
 only counted for records that are not older than an hour and not from the future: while a link catches up, the
 lags tell more.
+
+Links with `offsets: identical` have records, bytes, lag in records, bytes and seconds, gaps, partitions by
+state, and which clusters answer; no latencies, no lag by record time, no lanes.
 """
 
 

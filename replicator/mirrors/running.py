@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -21,8 +20,9 @@ from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
-from replicator.metrics import LinkMetrics, PartitionMetrics
+from replicator.metrics import LinkMetrics
 from replicator.mirrors.copying import Copying
+from replicator.mirrors.counting import Counting
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.keeping import Keeping
 from replicator.mirrors.on_record import OnRecord
@@ -48,17 +48,6 @@ async def run_mirrors(
     return await run_connected(settings, stop, registry, status, lambda *of: Mirrors(settings, *of))
 
 
-@dataclass(slots=True)
-class _Counted:
-    """What the metrics of a partition hold of `part` so far."""
-
-    series: PartitionMetrics
-    part: MirrorPartition
-    records: int = 0
-    bytes: int = 0
-    gaps: int = 0
-
-
 class Mirrors:
     """The running parts of one link."""
 
@@ -77,6 +66,7 @@ class Mirrors:
         self._reach = reach
         self._witness = Witness(target, settings.name)
         self._record = OnRecord(target, settings)
+        self._counting = Counting(metrics, self._record)
         self.copying = Copying(
             source,
             target,
@@ -94,7 +84,6 @@ class Mirrors:
         self.found = Mirrored()
         self._poke = asyncio.Event()
         self._problems: dict[str, str] = {}
-        self._counted: dict[TopicPartition, _Counted] = {}
         self._state = "starting"
 
     @property
@@ -193,26 +182,7 @@ class Mirrors:
         await self._witness.write(self.partitions.values(), time.time_ns() // 1_000_000)
 
     async def _observe(self) -> None:
-        name = self._settings.name
-        states = dict.fromkeys(State, 0)
-        for tp, part in self.partitions.items():
-            states[part.state] += 1
-            counted = self._counted.get(tp)
-            if counted is None:
-                counted = self._counted[tp] = _Counted(PartitionMetrics(self._metrics, tp), part)
-            elif counted.part is not part:  # it was no mirror for a while, and counts from 0 again
-                counted.part, counted.records, counted.bytes = part, 0, 0
-            series = counted.series
-            gaps = [each for each in self._record.of(tp) if each.kind is Kind.GAP]
-            series.records.inc(part.records - counted.records)
-            series.bytes.inc(part.bytes - counted.bytes)
-            series.lag.set(part.lag)
-            series.gap_offsets.set(sum(gap.end - gap.start for gap in gaps))
-            for gap in gaps[counted.gaps :]:
-                self._metrics.gaps.labels(name, gap.reason).inc()
-            counted.records, counted.bytes, counted.gaps = part.records, part.bytes, len(gaps)
-        for state, count in states.items():
-            self._metrics.partitions.labels(name, state).set(count)
+        self._counting.look(self.partitions)
 
     def _ends(self) -> dict[TopicPartition, int]:
         return {tp: part.end for tp, part in self.partitions.items() if part.state is State.COPYING}

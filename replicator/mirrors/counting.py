@@ -1,0 +1,72 @@
+"""What the metrics say of mirrors with identical offsets, brought up to date each second.
+
+Owns turning the state of partitions into series; how many series there may be is `replicator.metrics`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.types import TopicPartition
+from replicator.acknowledgements import Kind
+from replicator.latency import Behind
+from replicator.metrics import LinkMetrics
+from replicator.mirrors.on_record import OnRecord
+from replicator.mirrors.partition import MirrorPartition, State
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What the counters have of a partition already. A topic that leaves and comes back is another `part`."""
+
+    part: MirrorPartition
+    records: int = 0
+    bytes: int = 0
+    gaps: int = 0
+    behind: Behind = field(default_factory=Behind)
+
+
+class Counting:
+    """Of one link."""
+
+    def __init__(self, metrics: LinkMetrics, record: OnRecord) -> None:
+        self._metrics = metrics
+        self._record = record
+        self._counted: dict[TopicPartition, _Counted] = {}
+
+    def look(self, partitions: Mapping[TopicPartition, MirrorPartition]) -> None:
+        """Partitions that are gone since the last look have no series any more."""
+        for tp in self._counted.keys() - partitions.keys():
+            del self._counted[tp]
+            self._metrics.drop(tp)
+        now, late = time.monotonic(), 0.0
+        for tp, part in partitions.items():
+            late = max(late, self._one(tp, part, now))
+        self._metrics.others_behind(late, 0.0)
+        states = Counter(part.state for part in partitions.values())
+        for state in State:
+            self._metrics.partitions.labels(self._metrics.name, state).set(states[state])
+
+    def _one(self, tp: TopicPartition, part: MirrorPartition, now: float) -> float:
+        """The lag in seconds of one without series of its own; else 0."""
+        series, counted = self._metrics.of(tp), self._counted.get(tp)
+        if counted is None or counted.part is not part:
+            counted = self._counted[tp] = _Counted(part, gaps=counted.gaps if counted is not None else 0)
+        series.records.inc(part.records - counted.records)
+        series.bytes.inc(part.bytes - counted.bytes)
+        counted.records, counted.bytes = part.records, part.bytes
+        series.lag.set(part.lag)
+        series.lag_bytes.set(part.lag * part.bytes // part.records if part.records else 0)
+        gaps = [each for each in self._record.of(tp) if each.kind is Kind.GAP]
+        series.gap_offsets.set(sum(gap.end - gap.start for gap in gaps))
+        for gap in gaps[counted.gaps :]:
+            self._metrics.gaps.labels(self._metrics.name, gap.reason).inc()
+        counted.gaps = len(gaps)
+        seconds = counted.behind.seconds(now, part.source_end, part.end)
+        if series.own:
+            series.seconds.set(seconds)
+            return 0.0
+        return seconds

@@ -1,0 +1,91 @@
+"""What the metrics say of mirrors: lags, topics that leave and come back, and how many series there are."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from protocol.types import TopicPartition
+from replicator.acknowledgements import Difference, Kind
+from replicator.metric_table import METRICS, PARTITION
+from replicator.metrics import LinkMetrics
+from replicator.mirrors.counting import Counting
+from replicator.mirrors.partition import MirrorPartition, State
+
+NAME = "east->west"
+
+
+class Record:
+    """Gaps on record."""
+
+    def __init__(self):
+        self.found = []
+
+    def of(self, tp):
+        return [each for each in self.found if each.tp == tp]
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+def part(number, *, records=0, end=0, source_end=0, topic="orders"):
+    made = MirrorPartition(TopicPartition(topic, number), "text", State.COPYING)
+    made.records, made.bytes, made.end, made.source_end = records, 50 * records, end, source_end
+    return made
+
+
+def counting(registry, record=None, **limits):
+    return Counting(LinkMetrics(NAME, registry, **limits), record or Record())
+
+
+def value(registry, name, partition="0", topic="orders"):
+    labels = {"link": NAME, "topic": topic, "partition": str(partition)}
+    return registry.get_sample_value(f"isthmus_link_{name}", labels)
+
+
+def test_lags_in_records_bytes_and_seconds(registry):
+    look = counting(registry).look
+    mirror = part(0, records=10, end=10, source_end=30)
+    look({mirror.tp: mirror})
+    assert (value(registry, "lag_records"), value(registry, "lag_bytes")) == (20, 1000)
+    look({mirror.tp: mirror})
+    assert value(registry, "lag_seconds") > 0
+    mirror.end = 30
+    look({mirror.tp: mirror})
+    assert (value(registry, "lag_records"), value(registry, "lag_seconds")) == (0, 0)
+
+
+def test_a_topic_that_leaves_and_comes_back_counts_on(registry):
+    look = counting(registry).look
+    first, second = part(0, records=10), part(0, records=3)
+    look({first.tp: first})
+    look({second.tp: second})  # within one look
+    assert value(registry, "records_total") == 13
+    look({})
+    assert value(registry, "lag_records") is None
+    third = part(0, records=1)
+    look({third.tp: third})
+    assert value(registry, "records_total") == 14
+
+
+def test_mirrors_beyond_the_limit_share_their_series(registry):
+    per_partition = sum(metric.labels == PARTITION for metric in METRICS)
+    look = counting(registry, max_series=per_partition).look
+    mirrors = [part(number, records=1, end=1, source_end=5 + number) for number in range(3)]
+    look({each.tp: each for each in mirrors})
+    assert value(registry, "lag_records", 0) == 4
+    assert value(registry, "lag_records", 1) is None
+    assert value(registry, "lag_records", "other", "other") == 5 + 6
+    assert value(registry, "records_total", "other", "other") == 2
+
+
+def test_gaps_are_counted_once_by_their_reason(registry):
+    record, mirror = Record(), part(0, records=1)
+    look = counting(registry, record).look
+    for end in (7, 12):
+        record.found.append(Difference(mirror.tp, Kind.GAP, end - 2, end, "retention", 1))
+        for _ in range(2):
+            look({mirror.tp: mirror})
+    assert value(registry, "gap_offsets") == 4
+    labels = {"link": NAME, "reason": "retention"}
+    assert registry.get_sample_value("isthmus_link_gaps_total", labels) == 2
