@@ -20,7 +20,7 @@ import psutil
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
-from bench.brokers.sides import ROOT, free_port
+from bench.brokers.sides import ROOT
 from broker.control import paths
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from broker.control.nodes import decode_controller
@@ -28,6 +28,7 @@ from broker.control.zookeeper import ZooKeeper
 from broker.control.zookeeper_ensemble import Ensemble
 from protocol.client import ClusterClient
 from protocol.client.topic_calls import NewTopic
+from topology.runtime import free_port, free_ports
 
 NUMBERS = (1, 2, 3)
 TOPICS = 10
@@ -136,13 +137,14 @@ class Ground:
     """Brokers, ZooKeeper servers, and our own look at both."""
 
     def __init__(self, directory: Path, session_ms: int, logs: Path) -> None:
-        ports = [(free_port(), free_port()) for _ in NUMBERS]
+        free = iter(free_ports(3 * len(NUMBERS)))
+        ports = [(next(free), next(free)) for _ in NUMBERS]
         servers = [
             f"{number}=127.0.0.1:{one}:{other}" for number, (one, other) in zip(NUMBERS, ports, strict=True)
         ]
         self.servers = {
             number: EmbeddedZooKeeper(
-                directory / f"zookeeper-{number}", port=free_port(), ensemble=Ensemble.parse(number, servers)
+                directory / f"zookeeper-{number}", port=next(free), ensemble=Ensemble.parse(number, servers)
             )
             for number in NUMBERS
         }

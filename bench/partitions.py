@@ -24,7 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.brokers import standing
-from bench.brokers.sides import ROOT, THEIRS, Side, broker, free_port, interop_script, zookeeper
+from bench.brokers.sides import ROOT, THEIRS, Side, broker, interop_script, zookeeper
+from topology.runtime import free_port
 
 Figures = dict[str, float]
 BUDGETS = {

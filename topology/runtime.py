@@ -219,13 +219,22 @@ def free_port() -> int:
     """A port that the kernel does not hand out by itself.
 
     One of the kernel's own (bind to 0) may be taken by an outgoing connection before our process binds
-    it, or while the process is down in a drill.
+    it, or while the process is down in a drill. No seed decides which: two processes with one would choose
+    alike.
     """
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """As many different ones."""
     lowest = _lowest_ephemeral_port()
-    while True:
-        port = random.randrange(max(lowest - PORT_RANGE, 1024), lowest)
-        if _is_free(port):
-            return port
+    chance = random.SystemRandom()
+    found: list[int] = []
+    while len(found) < count:
+        port = chance.randrange(max(lowest - PORT_RANGE, 1024), lowest)
+        if port not in found and _is_free(port):
+            found.append(port)
+    return found
 
 
 def _lowest_ephemeral_port() -> int:

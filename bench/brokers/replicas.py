@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 
 from bench.brokers.limits import RowFailed
-from bench.brokers.sides import OURS, PARTITIONS, THEIRS, Side, free_port, server, zookeeper
+from bench.brokers.sides import OURS, PARTITIONS, THEIRS, Side, server, zookeeper
+from topology.runtime import free_port, free_ports
 
 BROKERS = (1, 2, 3)
 _CONTROLLER = 100
@@ -69,15 +70,15 @@ def isthmus_brokers(directory: Path) -> Iterator[Side]:
 def kafka_brokers(script: Path, directory: Path) -> Iterator[Side]:
     """`kafka.sh` starts single brokers; settings that come later in its file make them one cluster."""
     cluster = _uuid()
-    address = f"127.0.0.1:{free_port()}"
+    controller_port, *ports = free_ports(1 + len(BROKERS))
+    address = f"127.0.0.1:{controller_port}"
     common = (
         "controller.listener.names=CONTROLLER",
         f"controller.quorum.voters={_CONTROLLER}@{address}",
         *_SETTINGS,
     )
-    ports = [free_port() for _ in BROKERS]
     nodes = [_Node(script, cluster, number, port) for number, port in zip(BROKERS, ports, strict=True)]
-    controller = _Node(script, cluster, _CONTROLLER, int(address.rpartition(":")[2]))
+    controller = _Node(script, cluster, _CONTROLLER, controller_port)
     with contextlib.ExitStack() as running:
         for node in (controller, *nodes):
             running.callback(node.wipe)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import compileall
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from topology.runtime import free_port, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 6
@@ -37,12 +38,6 @@ ALONE = (
 def interop_script() -> Path:
     """What starts Apache Kafka and runs its tools (`make interop` says how to get it)."""
     return Path(os.environ.get("ISTHMUS_INTEROP", ROOT.parent / "shared" / "interop")) / "kafka.sh"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Side:
@@ -140,7 +135,7 @@ def server(command: Sequence[str]) -> Iterator[tuple[subprocess.Popen[str], str]
 
 @contextlib.contextmanager
 def apache_kafka(script: Path) -> Iterator[Side]:
-    port, controller = free_port(), free_port()
+    port, controller = free_ports(2)
     name = f"bench-{os.getpid()}"
     environment = {**os.environ, "INTEROP_CONTROLLER_PORT": str(controller)}
     command = [str(script), "start", name, str(port)]

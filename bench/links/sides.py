@@ -22,9 +22,10 @@ from pathlib import Path
 import psutil
 
 from bench.brokers.limits import RowFailed
-from bench.brokers.sides import OURS, ROOT, Side, free_port, interop_script, isthmus
+from bench.brokers.sides import OURS, ROOT, Side, interop_script, isthmus
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
+from topology.runtime import free_port
 
 MM2 = "mm2"
 TUNED = "mm2_tuned"

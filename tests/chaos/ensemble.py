@@ -12,8 +12,9 @@ from pathlib import Path
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from broker.control.zookeeper_ensemble import WILDCARD, EnsembleServer
 from broker.control.zookeeper_ensemble import Ensemble as Members
-from tests.chaos.network import Network, free_port
+from tests.chaos.network import Network
 from tests.support.waiting import wait_until
+from topology.runtime import free_ports
 
 _START_S = 120.0
 
@@ -31,8 +32,9 @@ class Ensemble:
     def __init__(self, directory: Path, network: Network, size: int = 3) -> None:
         self._network = network
         numbers = range(1, size + 1)
-        own = {number: EnsembleServer(number, WILDCARD, free_port(), free_port()) for number in numbers}
-        clients = {number: free_port() for number in numbers}
+        free = iter(free_ports(3 * size))
+        own = {number: EnsembleServer(number, WILDCARD, next(free), next(free)) for number in numbers}
+        clients = {number: next(free) for number in numbers}
         seen = {}
         for number, server in own.items():
             ports = {"z": clients[number], "q": server.quorum_port, "e": server.election_port}

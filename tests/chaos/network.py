@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
-import socket
 import subprocess
 import sys
 import threading
@@ -102,15 +100,3 @@ class Network:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def free_port() -> int:
-    """One that no outgoing connection is given by the kernel: a process that is away keeps it."""
-    while True:
-        port = random.SystemRandom().randrange(15_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

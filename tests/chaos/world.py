@@ -17,10 +17,11 @@ from pathlib import Path
 from tests.chaos.claims import Claims
 from tests.chaos.disks import SmallDisk
 from tests.chaos.ensemble import Ensemble
-from tests.chaos.network import Network, free_port
+from tests.chaos.network import Network
 from tests.support.broker import BrokerProcess
 from tests.support.clock_shim import ClockShim
 from tests.support.waiting import wait_until
+from topology.runtime import free_port
 
 NUMBERS = (1, 2, 3)
 SETTINGS: Mapping[str, str] = {

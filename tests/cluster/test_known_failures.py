@@ -11,7 +11,7 @@ from protocol.types import TopicPartition
 from replicator.drift import found_now
 from replicator.layouts import Heartbeat
 from replicator.progress import read_ledgers
-from tests.chaos.network import Fault, Network, both, free_port
+from tests.chaos.network import Fault, Network, both
 from tests.chaos.world import RelayedBroker
 from tests.cluster.links import (
     Pair,
@@ -26,6 +26,7 @@ from tests.cluster.links import (
 from tests.support.broker import Cluster
 from tests.support.slow import SLOW, slow
 from tests.support.zookeeper import fresh_chroot
+from topology.runtime import free_port
 from transfer.kafka.fetch_size import FetchSize
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import random
-import socket
 from collections.abc import AsyncIterator
 
 import confluent_kafka
@@ -22,6 +21,7 @@ from tests.support.broker import BrokerProcess, Cluster
 from tests.support.proxy import LossyProxy
 from tests.support.slow import slow
 from tests.support.zookeeper import fresh_chroot
+from topology.runtime import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 
@@ -30,19 +30,13 @@ ROUNDS = int(os.environ.get("ISTHMUS_CUTS", "8"))
 LONG_S = 240.0
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @contextlib.asynccontextmanager
 async def _behind_proxies(cluster: Cluster) -> AsyncIterator[list[LossyProxy]]:
     """Two brokers that tell their proxies' addresses."""
     async with contextlib.AsyncExitStack() as stack:
         proxies = []
         for number in (1, 2):
-            port = _free_port()
+            port = free_port()
             proxy = await stack.enter_async_context(LossyProxy("127.0.0.1", port))
             broker = cluster.add(
                 number, settings={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}

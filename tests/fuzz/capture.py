@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import struct
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from protocol.messages.produce_request import ProduceRequest
 from tests.fuzz.corpus import CORPUS
 from tests.support.broker import BrokerProcess
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
+from topology.runtime import free_port
 
 Frames = dict[tuple[int, int, str], bytes]
 _LONGEST = 4096
@@ -143,7 +143,7 @@ def main() -> int:
             folder / "broker", fresh_chroot(zookeeper), 1,
             arguments=("--advertised-listener", f"PLAINTEXT://127.0.0.1:{tap.port}"),
         )  # fmt: skip
-        broker.port = tap.target = _free_port()  # its ready line shows the advertised one
+        broker.port = tap.target = free_port()  # its ready line shows the advertised one
         try:
             broker.start()
             for client in (use_librdkafka, use_kafka_python, use_java):
@@ -157,12 +157,6 @@ def main() -> int:
             zookeeper.stop()
     _write(tap.frames)
     return 0
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _write(frames: Frames) -> None:

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import resource
-import socket
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from tests.soak.load import COMPACTED, Load
 from tests.soak.watch import Sample, Watch, growth_per_minute
 from tests.support.broker import BrokerProcess
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
+from topology.runtime import free_port
 
 EVERY_S = 10.0
 WARM_UP = 0.5
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _soak(folder: Path, zookeeper: EmbeddedZooKeeper, seconds: float, *, debug: bool) -> dict[str, Any]:
-    metrics_port = _free_port()
+    metrics_port = free_port()
     settings = {
         "auto.create.topics.enable": "false",  # a producer's refresh would bring deleted topics back
         "log.cleaner.backoff.ms": "1000",
@@ -209,12 +209,6 @@ def _is_flat(growth: Mapping[str, float]) -> bool:
     """Resident memory does not grow, or what grew is room that malloc keeps: nothing more is in use."""
     in_use = growth.get("MB in use", 1.0) < MB_PER_MINUTE and growth["blocks"] < BLOCKS_PER_MINUTE
     return growth["MB resident"] < MB_PER_MINUTE or in_use
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _raise_descriptor_limit() -> None:

@@ -6,13 +6,14 @@ The script `kafka.sh` is found through the environment variable ISTHMUS_INTEROP 
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from topology.runtime import free_ports
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,13 +35,6 @@ def kafka_libraries() -> Path:
     return Path(os.environ.get("INTEROP_HOME", Path.home() / ".cache" / "isthmus-interop")) / "libs"
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
-
-
 def kafka_data(name: str, bootstrap: str) -> Path:
     """The log directory of a broker that `apache_kafka` has started under this name."""
     port = bootstrap.rpartition(":")[2]
@@ -51,7 +45,7 @@ def kafka_data(name: str, bootstrap: str) -> Path:
 def apache_kafka(name: str, *settings: str) -> Iterator[str]:
     """Bootstrap address of a fresh single broker (`settings`: `key=value`). Removed at the end."""
     script = kafka_script()
-    port, controller_port = _free_ports()
+    port, controller_port = free_ports(2)
     name = f"{name}-{os.getpid()}-{port}"
     environment = {
         **os.environ,

@@ -13,7 +13,7 @@ from broker.control.zookeeper_ensemble import WILDCARD, Ensemble, EnsembleServer
 from tests.support.waiting import wait_until
 from topology.network.network import Network
 from topology.network.relay import Route
-from topology.runtime import free_port
+from topology.runtime import free_ports
 
 HOST = "127.0.0.1"
 
@@ -34,12 +34,13 @@ class TestEnsemble:
         self.sites = {site: tuple(members) for site, members in sites.items()}
         self._site_of = {number: site for site, members in self.sites.items() for number in members}
         self._directory, self._groups, self._tick_ms = directory, groups, tick_ms
-        self._client = {number: free_port() for number in self._site_of}
-        self._quorum = {number: free_port() for number in self._site_of}
-        self._election = {number: free_port() for number in self._site_of}
+        free = iter(free_ports((3 + 2 * len(self.sites)) * len(self._site_of)))
+        self._client = {number: next(free) for number in self._site_of}
+        self._quorum = {number: next(free) for number in self._site_of}
+        self._election = {number: next(free) for number in self._site_of}
         self._links = _Links(tuple(self.sites)) if len(self.sites) > 1 else None
         self._relays = {
-            (site, number, kind): free_port()
+            (site, number, kind): next(free)
             for site in self.sites
             for number, home in self._site_of.items()
             for kind in ("quorum", "election")

@@ -15,8 +15,9 @@ from typing import Final
 
 import pytest
 
-from tests.support.apache_kafka import _free_ports, kafka_script
+from tests.support.apache_kafka import kafka_script
 from tests.support.slow import SLOW
+from topology.runtime import free_ports
 
 NEWEST: Final = "4.3"
 BEFORE_4: Final = "3.9"
@@ -93,7 +94,7 @@ class Kafka:
     """A single Apache Kafka that is stopped and started again over one data directory."""
 
     def __init__(self, name: str, release: str = NEWEST) -> None:
-        self._port, controller = _free_ports()
+        self._port, controller = free_ports(2)
         self._name = f"{name}-{os.getpid()}-{self._port}"
         self._environment = {
             **environment(release),

@@ -19,6 +19,8 @@ import boto3
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from topology.runtime import free_port
+
 _READY_S = 30.0
 
 
@@ -29,7 +31,7 @@ class S3Server:
     secret_key = "test-secret"
 
     def __init__(self, directory: Path, port: int = 0) -> None:
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._log = directory / f"s3-{self.port}.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,9 +115,3 @@ class VersityGateway(S3Server):
             *("--access", self.access_key, "--secret", self.secret_key),
             *("posix", "--sidecar", str(self._sidecar), str(self._objects)),
         ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

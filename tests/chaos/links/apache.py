@@ -15,10 +15,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.chaos.network import free_port
 from tests.chaos.world import RelayedBroker
 from tests.support.apache_kafka import kafka_libraries, kafka_script
 from tests.support.waiting import wait_until
+from topology.runtime import free_ports
 
 _PR_SET_PDEATHSIG = 1
 _HEAP = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC")
@@ -43,9 +43,8 @@ class ApacheBroker(RelayedBroker):
 
     def __init__(self, directory: Path, advertised: int) -> None:
         super().__init__(directory, "", 1)
-        self.port = free_port()
+        self.port, self._controller = free_ports(2)
         self._logging = kafka_script().parent / "log4j2.properties"
-        self._controller = free_port()
         self._advertised = advertised
         self._file = directory / "server.properties"
 

@@ -24,10 +24,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.chaos.claims import Claims
 from tests.chaos.links.apache import ApacheBroker
 from tests.chaos.links.schedule import BROKERS
-from tests.chaos.network import Network, free_port
+from tests.chaos.network import Network
 from tests.chaos.world import RelayedBroker
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import fresh_chroot, start_zookeeper
+from topology.runtime import free_port
 
 ROOT = Path(__file__).parents[3]
 SIDES = ("east", "west")

@@ -18,7 +18,7 @@ from tests.interop.java.jvm import Jvm
 from tests.interop.java.topic_reading import create, partitions_of, read, setting
 from tests.interop.java.waiting import until
 from tests.interop.suite import Options, Result, main
-from tests.support.apache_kafka import _free_ports
+from topology.runtime import free_port
 
 _FILE = "org.apache.kafka.connect.file.FileStream"
 _TESTS = ("one_worker", "distributed", "exactly_once_source")
@@ -36,7 +36,7 @@ class Workers:
 
     def start(self) -> int:
         """One more worker, known by its REST port."""
-        port, _ = _free_ports()
+        port = free_port()
         settings = {
             "bootstrap.servers": self.bootstrap,
             "group.id": self.name,
