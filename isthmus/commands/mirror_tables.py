@@ -28,6 +28,8 @@ class Standing(NamedTuple):
     risks: list[Risk]
     differences: list[Difference] | None
     fenced: list[str]
+    groups: dict[str, str]
+    """Those that would not go on where they are at the source, with why."""
 
 
 def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
@@ -49,12 +51,15 @@ def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
                 "partitions": rows,
                 "differences": lacks,
                 "fenced": found.fenced,
+                "groups": found.groups,
             }
         )
         return
     print_table(RISK_COLUMNS, [[row[column] for column in RISK_COLUMNS] for row in rows])
     for lack in found.differences or ():
         say(f"not acknowledged: {lack}")
+    for group, reason in found.groups.items():
+        say(f"group {group}: {reason}")
     if found.fenced:
         say(
             f"the source refuses writers: {', '.join(found.fenced)}. Where no promotion is under way, one was"
@@ -87,6 +92,7 @@ def plan(what: str, found: Standing) -> str:
         lacks = sum(each.tp.topic == name for each in found.differences or ())
         missing = f"; {lacks} gaps that nobody has acknowledged" if lacks else ""
         lines.append(f"  {name}: {len(of)} partitions; not at the mirror: {at_risk}{time}{aborted}{missing}")
+    lines += [f"  group {group}: {reason}" for group, reason in found.groups.items()]
     return "\n".join(lines)
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.commands.link_gaps import acknowledge_gap
+from isthmus.commands.mirror_asking import ask_partings, ask_risks, both, if_it_answers
 from isthmus.commands.mirror_tables import (
     CUT_COLUMNS,
-    Standing,
     cut_plan,
     plan,
     say_once,
@@ -28,16 +25,12 @@ from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
 
 if TYPE_CHECKING:
-    from protocol.client import ClusterClient
-    from replicator.acknowledgements import Difference
     from replicator.mirrors.reversing import Parting
-    from replicator.settings import ClusterEnd, LinkSettings
+    from replicator.settings import LinkSettings
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Mirrors with identical offsets: who is written to."
 )
-
-_ANSWER_S = 5.0
 
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", help="these only; all of the link by default")
@@ -66,7 +59,7 @@ def status(link: LinkName, topic: Topics = None, file: File = DEFAULT_FILE, as_j
     Example: isthmus mirrors status 'east->west'
     """
     settings, asked = link_of(link, file, mirrors=True)
-    found = run_connectors(lambda: _risks(settings, _names(topic)), target_only(asked))
+    found = run_connectors(lambda: ask_risks(settings, _names(topic)), target_only(asked))
     show_risks(link, found, as_json=as_json)
     if found.differences is None or found.differences:
         raise typer.Exit(DIFFERENCES)
@@ -96,7 +89,7 @@ def promote(
     """
     settings, asked = link_of(link, file, mirrors=True)
     names = _names(topic)
-    before = run_connectors(lambda: _risks(settings, names, live=True), asked)
+    before = run_connectors(lambda: ask_risks(settings, names, live=True), asked)
     if dry_run:
         show_risks(link, before, as_json=as_json)
         return
@@ -106,7 +99,7 @@ def promote(
         from replicator.mirrors.assessing import find_mirrors
         from replicator.mirrors.switching import promote as switch
 
-        async with _both(settings) as (source, target):
+        async with both(settings) as (source, target):
             mirrors = await find_mirrors(target, settings, names)
             done = await switch(
                 source,
@@ -142,7 +135,7 @@ def failover(
     """
     settings, asked = link_of(link, file, mirrors=True)
     names = _names(topic)
-    before = run_connectors(lambda: _risks(settings, names), target_only(asked))
+    before = run_connectors(lambda: ask_risks(settings, names), target_only(asked))
     if dry_run:
         show_risks(link, before, as_json=as_json)
         return
@@ -154,7 +147,7 @@ def failover(
 
         async with AsyncExitStack() as stack:
             target = await stack.enter_async_context(settings.target.at_once())
-            source = await _if_it_answers(settings.source, stack)
+            source = await if_it_answers(settings.source, stack)
             mirrors = await find_mirrors(target, settings, names)
             return (await switch(source, target, settings, mirrors, say_once())).to_json()
 
@@ -195,7 +188,7 @@ def unfence(
                 raise SwitchRefused(f"nothing in {settings.source.alias} is fenced for {link}")
             if does:
                 if force:
-                    target = await _if_it_answers(settings.target, stack)
+                    target = await if_it_answers(settings.target, stack)
                 else:
                     target = await stack.enter_async_context(settings.target.client("isthmus-cli"))
                 await give_up(source, target, settings, fenced, say_once())
@@ -229,7 +222,7 @@ def reverse(
     settings, asked = link_of(link, file, mirrors=True)
     back = _back(settings, file)
     names = _names(topic)
-    before = run_connectors(lambda: _partings(settings, back, names), asked)
+    before = run_connectors(lambda: ask_partings(settings, back, names), asked)
     if dry_run:
         show_cuts(link, before, as_json=as_json)
         return
@@ -239,7 +232,7 @@ def reverse(
         from replicator.mirrors.reversing import reverse as turn
         from replicator.mirrors.reversing import reversible
 
-        async with _both(settings) as (old, new):
+        async with both(settings) as (old, new):
             found = await reversible(old, new, settings, back.name, names)
             return await turn(old, new, found, back.name, save_to, say_once())
 
@@ -273,7 +266,7 @@ def truncate_and_restore(
     settings, asked = link_of(link, file, mirrors=True)
     back = _back(settings, file)
     names = _names(topic)
-    before = run_connectors(lambda: _partings(settings, back, names, begun=True), asked)
+    before = run_connectors(lambda: ask_partings(settings, back, names, begun=True), asked)
     if dry_run:
         show_cuts(link, before, as_json=as_json)
         return
@@ -282,7 +275,7 @@ def truncate_and_restore(
     async def work() -> dict[str, Any]:
         from replicator.mirrors.restoring import truncate_and_restore as restore
 
-        async with _both(settings) as (old, new):
+        async with both(settings) as (old, new):
             done = await restore(
                 old, new, settings, back, names, save_to, say_once(), timeout_s=timeout, abort_open=abort_open
             )
@@ -294,12 +287,12 @@ def truncate_and_restore(
     else:
         print_table(CUT_COLUMNS, [[row[column] for column in CUT_COLUMNS] for row in found["cut"]])
         say(f"{settings.source.alias} is written to again: {', '.join(found['restored']['topics'])}")
+        for group, reason in sorted(found["restored"]["groups"].items()):
+            if reason:
+                say(f"group {group}: {reason}")
     note(f"copying goes on with: isthmus replicate {file} --link '{link}'")
     if any(row["records"] for row in found["cut"]):
         raise typer.Exit(DIFFERENCES)
-
-
-# -- asking
 
 
 def _names(topics: list[str] | None) -> tuple[str, ...]:
@@ -308,85 +301,3 @@ def _names(topics: list[str] | None) -> tuple[str, ...]:
 
 def _back(settings: LinkSettings, file: Path) -> LinkSettings:
     return link_of(f"{settings.target.alias}->{settings.source.alias}", file, mirrors=True)[0]
-
-
-async def _risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool = False) -> Standing:
-    """`live`: the source has to answer."""
-    from replicator.mirrors.assessing import find_mirrors, risks
-
-    async with AsyncExitStack() as stack:
-        target = await stack.enter_async_context(settings.target.at_once())
-        if live:
-            source: ClusterClient | None = await stack.enter_async_context(settings.source.at_once())
-        else:
-            source = await _if_it_answers(settings.source, stack)
-        mirrors = await find_mirrors(target, settings, topics)
-        found = await risks(source, target, settings, mirrors, whole=live)
-        return Standing(
-            found, await _lacks(target, settings, topics), await _fenced(source, settings, tuple(mirrors))
-        )
-
-
-async def _fenced(source: ClusterClient | None, settings: LinkSettings, topics: tuple[str, ...]) -> list[str]:
-    """Topics of the source that refuse writers for a promotion that was not ended, as far as it says so."""
-    from protocol.errors import ProtocolError
-    from replicator.mirrors.giving_up import fenced_topics
-
-    if source is None:
-        return []
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            return sorted(await fenced_topics(source, settings, topics))
-    except (ProtocolError, TimeoutError):  # half dead, or without the right: nobody waits for it
-        return []
-
-
-async def _lacks(
-    target: ClusterClient, settings: LinkSettings, topics: tuple[str, ...]
-) -> list[Difference] | None:
-    """What nobody has acknowledged; None: it cannot be read now, which holds up no failover."""
-    from protocol.errors import ProtocolError
-    from replicator.mirrors.on_record import open_now
-
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            return await open_now(target, settings, topics)
-    except (ProtocolError, TimeoutError) as error:
-        note(f"gaps on record cannot be read in {settings.target.alias}: {str(error) or 'no answer in time'}")
-        return None
-
-
-async def _partings(
-    settings: LinkSettings, back: LinkSettings, topics: tuple[str, ...], *, begun: bool = False
-) -> list[Parting]:
-    """`begun`: of topics too whose way back was interrupted; those that are back already have none."""
-    from replicator.mirrors.reversing import partings, reversible
-
-    async with _both(settings) as (old, new):
-        home: set[str] | None = set() if begun else None
-        return await partings(old, new, await reversible(old, new, settings, back.name, topics, home=home))
-
-
-@asynccontextmanager
-async def _both(settings: LinkSettings) -> AsyncIterator[tuple[ClusterClient, ClusterClient]]:
-    async with (
-        settings.source.at_once() as source,
-        settings.target.at_once() as target,
-    ):
-        yield source, target
-
-
-async def _if_it_answers(end: ClusterEnd, stack: AsyncExitStack) -> ClusterClient | None:
-    from protocol.errors import ProtocolError
-
-    client = end.client("isthmus-cli", timeout_s=_ANSWER_S, connect_timeout_s=_ANSWER_S)
-    try:
-        async with asyncio.timeout(_ANSWER_S):
-            opened = await client.__aenter__()
-    except (ProtocolError, TimeoutError):
-        note(f"{end.alias} does not answer: what the link knew of it last counts")
-        with contextlib.suppress(ProtocolError):
-            await client.close()
-        return None
-    stack.push_async_exit(opened)
-    return opened

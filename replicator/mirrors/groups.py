@@ -9,14 +9,17 @@ is cut off before it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from protocol.client import ClusterClient, Committed
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.filters import NameFilter
+from replicator.group_rows import Noted
 from replicator.mirrors.standing import RECORD_GROUPS
+from replicator.progress import ProgressStore
 
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
 _AT_A_TIME: Final = 8
@@ -26,18 +29,51 @@ Ends = Callable[[], Mapping[TopicPartition, int]]
 
 
 class GroupCopy:
-    """`reasons`: why a group is not, or not wholly, as at the source; None: it is."""
+    """`reasons`: why a group is not, or not wholly, as at the source; None: it is. What it sets is noted in
+    `store` before it is set: a link that starts anew, or a promotion, knows what is a link's."""
 
-    def __init__(self, source: ClusterClient, target: ClusterClient, groups: NameFilter, ends: Ends) -> None:
+    def __init__(
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        groups: NameFilter,
+        ends: Ends,
+        store: ProgressStore,
+    ) -> None:
         self._source = source
         self._target = target
         self._groups = groups
         self._ends = ends
-        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._store = store
         self.reasons: dict[str, str | None] = {}
 
     async def once(self) -> None:
-        """All groups. Raises ProtocolError if the source cannot be asked."""
+        """All groups. Raises ProtocolError if the source, or what is noted, cannot be asked."""
+        wanted = await self.look()
+        if not wanted:
+            return
+        await self._store.load()
+        known = self._store.groups()
+        await self._store.save_groups(
+            {
+                group: {
+                    **known.get(group, {}),
+                    **{tp: Noted(tp, at.offset, at.offset) for tp, at in of.items()},
+                }
+                for group, of in wanted.items()
+            }
+        )
+        slots = asyncio.Semaphore(_AT_A_TIME)
+
+        async def one(group: str) -> None:
+            async with slots:
+                with self._explained(group):
+                    await self._target.commit(group, wanted[group])
+
+        await asyncio.gather(*map(one, wanted))
+
+    async def look(self) -> dict[str, dict[TopicPartition, Committed]]:
+        """What has to be set, by group; sets nothing but `reasons`. Raises ProtocolError as `once`."""
         names = [
             group.group_id
             for group in await self._source.list_groups()
@@ -45,40 +81,48 @@ class GroupCopy:
             and self._groups.accepts(group.group_id)
             and not group.group_id.startswith(RECORD_GROUPS)
         ]
+        await self._store.refresh()
         slots = asyncio.Semaphore(_AT_A_TIME)
+        wanted: dict[str, dict[TopicPartition, Committed]] = {}
 
         async def one(name: str) -> None:
             async with slots:
-                try:
-                    found = await self._copy(name)
-                except KafkaError as error:
-                    active = error.code is ErrorCode.UNKNOWN_MEMBER_ID
-                    self.reasons[name] = "the group is active at the target" if active else str(error)
-                except ProtocolError as error:
-                    self.reasons[name] = str(error)
-                else:
-                    if not isinstance(found, bool):
-                        self.reasons[name] = found
+                with self._explained(name):
+                    commits = await self._look(name)
+                    if commits:
+                        wanted[name] = commits
 
         await asyncio.gather(*map(one, names))
         for gone in self.reasons.keys() - set(names):
             del self.reasons[gone]
+        return wanted
 
-    async def _copy(self, group: str) -> str | bool | None:
-        """The reason; False for a group that has nothing to do with the mirrors."""
+    @contextlib.contextmanager
+    def _explained(self, group: str) -> Iterator[None]:
+        """What is wrong with one group holds up no other."""
+        try:
+            yield
+        except KafkaError as error:
+            active = error.code is ErrorCode.UNKNOWN_MEMBER_ID
+            self.reasons[group] = "the group is active at the target" if active else str(error)
+        except ProtocolError as error:
+            self.reasons[group] = str(error)
+
+    async def _look(self, group: str) -> dict[TopicPartition, Committed]:
         ends = self._ends()
         here = {tp: at for tp, at in (await self._source.committed(group)).items() if tp in ends}
-        if not here:
-            return False
+        if not here:  # it has nothing to do with the mirrors
+            return {}
         there = await self._target.committed(group, list(here))
-        commits, notes = decide(here, there, ends, self._written.get(group, {}))
+        written = {tp: noted.target for tp, noted in self._store.groups().get(group, {}).items()}
+        commits, notes = decide(here, there, ends, written)
         if commits:
             state = (await self._target.describe_groups([group]))[group].state
             if state not in _IDLE:
-                return f"the group is active at the target ({state})"
-            await self._target.commit(group, commits)
-            self._written.setdefault(group, {}).update({tp: at.offset for tp, at in commits.items()})
-        return "; ".join(notes) or None
+                self.reasons[group] = f"the group is active at the target ({state})"
+                return {}
+        self.reasons[group] = "; ".join(notes) or None
+        return commits
 
 
 async def take_back(client: ClusterClient, ends: Mapping[TopicPartition, int]) -> dict[str, str]:

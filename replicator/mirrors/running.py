@@ -79,7 +79,11 @@ class Mirrors:
         self._topics = MirrorTopics(settings, source, target)
         self._keeping = Keeping(settings, source, target, self._record.store, lambda: self.found.topics)
         self._groups = GroupCopy(
-            source, target, NameFilter(settings.groups, settings.groups_exclude), self._ends
+            source,
+            target,
+            NameFilter(settings.groups, settings.groups_exclude),
+            self._ends,
+            self._record.store,
         )
         self.found = Mirrored()
         self._poke = asyncio.Event()

@@ -288,10 +288,21 @@ async def _copy_groups(
 ) -> dict[str, str | None]:
     if not settings.sync_group_offsets:
         return {}
-    ends = {tp: stand.high_watermark for tp, stand in (await stands(target, mirrors)).items()}
-    groups = GroupCopy(source, target, NameFilter(settings.groups, settings.groups_exclude), lambda: ends)
+    groups = await group_copy(source, target, settings, mirrors)
     await groups.once()
     return groups.reasons
+
+
+async def group_copy(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    mirrors: Mapping[str, MirrorSource],
+) -> GroupCopy:
+    """Of what the mirrors hold now. Raises ProtocolError."""
+    ends = {tp: stand.high_watermark for tp, stand in (await stands(target, mirrors)).items()}
+    taken = NameFilter(settings.groups, settings.groups_exclude)
+    return GroupCopy(source, target, taken, lambda: ends, OnRecord(target, settings).store)
 
 
 # -- the switch itself

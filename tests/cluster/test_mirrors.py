@@ -175,15 +175,17 @@ async def test_groups_are_copied_as_they_are(pair, clients):
     await create(east, topic)
     await produce(east, topic, some(20))
     await east.commit(topic, {tp: Committed(7, 0, "seven")})
-    async with mirroring(mirror_link(pair.east, pair.west, topic)):
+    link = mirror_link(pair.east, pair.west, topic)
 
-        def copied(wanted):
-            async def check():
-                return (await west.committed(topic)).get(tp) == wanted
+    def copied(wanted):
+        async def check():
+            return (await west.committed(topic)).get(tp) == wanted
 
-            return check
+        return check
 
+    async with mirroring(link):
         await eventually(copied(Committed(7, 0, "seven")), "offset, epoch and metadata of the commit")
+    async with mirroring(link):  # by another process: what the one before has set is the link's too
         await east.commit(topic, {tp: Committed(4, 0, "reset")})
         await eventually(copied(Committed(4, 0, "reset")), "a group that is reset at the source")
         await west.commit(topic, {tp: Committed(9, 0, "here")})
