@@ -61,11 +61,15 @@ class Deferred:
     __slots__ = ()
 
     def begin(self, wake: Callable[[], None]) -> None:
-        """Wait. `wake` is called in a turn of its own when it is time for an `attempt`."""
+        """Wait. `wake` is called once, in a turn of its own, when it is time for an `attempt`.
+
+        Whoever waits lets go of `wake` then, and when cancelled: it leads back to it, and what was read for
+        the answer should be free once that is sent.
+        """
         raise NotImplementedError
 
     def attempt(self) -> Any:
-        """The outcome, or the object itself, which then goes on waiting."""
+        """The outcome, or the object itself, which then begins to wait again."""
         raise NotImplementedError
 
     def cancel(self) -> None:

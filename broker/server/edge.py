@@ -220,8 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             outcome = deferred.attempt()
         except Exception as error:  # noqa: BLE001 - see `_pump`
             self._refuse(answer, error)
-            return
-        if outcome is not deferred:
+        else:
             self._settle(answer, outcome)
 
     def _answered(self, answer: Answer, pending: Pending, task: asyncio.Task[Outcome]) -> None:

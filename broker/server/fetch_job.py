@@ -388,7 +388,7 @@ class ClientFetch(Deferred):
 
     # -- waiting
 
-    def first_attempt(self) -> Tried:
+    def attempt(self) -> Tried:
         """The answer, what it takes to read it from a disk or in turns, or itself, which is to wait."""
         reading = self.read_all()
         need = next(reading, ENDED)
@@ -443,19 +443,15 @@ class ClientFetch(Deferred):
     def _over(self) -> None:
         """Waiting has come to its end, once."""
         if self._timer is not None:
+            wake = self._wake
             self.cancel()
-            asyncio.get_running_loop().call_soon(self._wake)
-
-    def attempt(self) -> Tried:
-        outcome = self.first_attempt()
-        if outcome is self:
-            self.begin(self._wake)
-        return outcome
+            asyncio.get_running_loop().call_soon(wake)
 
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            del self._wake
             self._unwatch(self._watched, self._grown)
 
     def _watch(self, watched: list[Partition], watcher: Watcher) -> None:

@@ -40,4 +40,4 @@ def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | Tri
         job = (ClientFetch if replica_of(request) < 0 else FollowerFetch)(request, context)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    return job.first_attempt()
+    return job.attempt()

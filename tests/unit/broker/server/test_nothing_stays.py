@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+from broker.server.fetch_job import ClientFetch
 from protocol.client.connection import Connection
 from tests.support.served import Served, batch, served
 
@@ -66,3 +68,38 @@ async def test_topics_connections_and_sessions_that_are_gone_leave_no_object(tmp
             if count > before[kind] + SPARE and kind not in NOT_COUNTED
         }
         assert grown == {}
+
+
+def fetches() -> int:
+    return sum(isinstance(each, ClientFetch) for each in gc.get_objects())
+
+
+async def test_what_a_long_poll_has_read_is_free_without_the_garbage_collector(tmp_path: Path) -> None:
+    """It may be megabytes from the disk: in a cycle of references they would stay for many more polls."""
+    async with served(tmp_path / "data") as node:
+        node.topics.create("t")
+        partition = node.broker.replicas.leader("t", 0, -1)
+        gc.collect()
+        gc.disable()
+        try:
+            async with node.another() as reader:
+                for offset in range(3):
+                    request = node.fetch_request("t", offset, max_wait_ms=60_000)
+                    polling = asyncio.create_task(reader.send(request, 17))
+                    await until(lambda: bool(partition._watchers))
+                    await node.produce("t", batch(b"news"))
+                    assert (await polling).responses
+                await node.fetch("t", 3, max_wait_ms=10)
+                polling = asyncio.create_task(reader.send(node.fetch_request("t", 3, max_wait_ms=60_000), 17))
+                await until(lambda: bool(partition._watchers))
+            await asyncio.gather(polling, return_exceptions=True)
+            await until(lambda: not partition._watchers)
+            await until(lambda: not fetches())
+        finally:
+            gc.enable()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not condition():
+            await asyncio.sleep(0.01)
