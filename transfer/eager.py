@@ -25,6 +25,10 @@ def start(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         done: asyncio.Future[T] = loop.create_future()
         done.set_result(end.value)
         return done
+    except asyncio.CancelledError:  # of what it waits for; nobody can have cancelled the caller meanwhile
+        gone: asyncio.Future[T] = loop.create_future()
+        gone.cancel()
+        return gone
     except Exception as error:  # noqa: BLE001 - it is for who waits, as a task's would be
         failed: asyncio.Future[T] = loop.create_future()
         failed.set_exception(error)
@@ -33,22 +37,32 @@ def start(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
 
 
 class _Begun(Coroutine[Any, Any, T]):
-    """A coroutine that waits for `first` already."""
+    """A coroutine that waits for `first` already: a future, or None for a turn."""
 
     __slots__ = ("_first", "_work")
 
     def __init__(self, work: Coroutine[Any, Any, T], first: Any) -> None:
         self._work = work
         self._first = first
+        if first is not None:
+            first._asyncio_future_blocking = False  # until a task waits for it: others may as well
 
     def send(self, value: Any) -> Any:
         work = self._work
-        if value is None and (first := self._first) is not self:
-            self._first = self
-            return first
-        return work.send(value)
+        first, self._first = self._first, self
+        if first is self:
+            return work.send(value)
+        if first is not None:
+            first._asyncio_future_blocking = True
+        return first
 
     def throw(self, *failure: Any) -> Any:
+        first, self._first = self._first, self
+        # Cancelled before its first turn as a task: what it waits for is cancelled, and its end waited for,
+        # as it would be later.
+        if first is not self and first is not None and first.cancel():
+            first._asyncio_future_blocking = True
+            return first
         return self._work.throw(*failure)
 
     def close(self) -> None:

@@ -156,7 +156,8 @@ class BatchSink(Protocol):
         """Appends a chunk to `tp` (a name of the target) and returns once it is acknowledged.
 
         Retries what can be retried, in order. Raises RefusedError; later writes of the same partition that
-        were in flight then fail too, so that the caller can go on at the refused offset.
+        were in flight then fail too, so that the caller can go on at the refused offset. Up to where it first
+        waits it runs in the caller's task (`transfer.eager`): no time limits before that.
         """
 
     async def aclose(self) -> None:

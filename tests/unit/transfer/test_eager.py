@@ -87,3 +87,58 @@ async def test_it_may_yield_bare_turns_and_use_time_limits_later() -> None:
         return "slept"
 
     assert await start(work()) == "timed out"
+
+
+async def test_who_is_cancelled_at_once_may_still_wait_for_something() -> None:
+    """What it waited for before is not waited for again."""
+    steps: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0.001)
+            steps.append("tidied up")
+
+    task = start(work())
+    task.cancel()
+    await asyncio.wait({task}, timeout=5)
+    assert task.cancelled()
+    assert steps == ["tidied up"]
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_the_task_that_it_waits_for_is_cancelled_with_it(turns: int) -> None:
+    inner = asyncio.create_task(asyncio.sleep(60))
+
+    async def work() -> None:
+        await inner
+
+    task = start(work())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task}, timeout=5)
+    assert task.cancelled()
+    assert inner.cancelled()
+
+
+async def test_several_may_wait_for_the_same() -> None:
+    gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def work() -> str:
+        return await gate
+
+    tasks = [start(work()) for _ in range(3)]
+    asyncio.get_running_loop().call_later(0.001, gate.set_result, "there")
+    assert await asyncio.gather(work(), *tasks) == ["there"] * 4
+
+
+async def test_the_end_of_what_it_waits_for_is_not_its_callers() -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    gate.cancel()
+
+    async def work() -> None:
+        await gate
+
+    assert start(work()).cancelled()
