@@ -14,6 +14,7 @@ from broker.log.errors import OffsetOutOfRange, StorageFailed
 from broker.log.leader_epochs import LeaderEpochs
 from broker.log.producer_state import ProducerStates
 from broker.log.segment_list import SegmentList
+from broker.log.segment_view import remember
 from broker.log.time_lookup import FoundOffset
 from broker.log.txn_index import AbortedTxn
 
@@ -154,9 +155,13 @@ class LogView:
         return LogSlice([data] if data else [], len(data), next_offset)
 
     def keep_last(self, batch: memoryview, base: int, end: int) -> None:
-        """Somebody waits for this batch, which was just appended: a small one need not be read back."""
+        """Somebody waits for this batch, which was just appended: a small one need not be read back, nor even
+        looked for.
+        """
         if len(batch) <= LAST_BYTES:
-            self._last = _Last(base, end, self.segments.active.boundaries, bytes(batch))
+            active = self.segments.active
+            remember(active.boundaries, base, active.size - len(batch))
+            self._last = _Last(base, end, active.boundaries, bytes(batch))
 
     def read_blocking(
         self, offset: int, max_bytes: int, max_offset: int | None = None, min_one: bool = True

@@ -241,10 +241,11 @@ class Log(FullAppend):
         return None if self._end <= self.recovery_point else self._flushed_ms + self._config.flush_ms
 
     def release_idle(self) -> None:
-        """Give back descriptors and loaded indexes that were not used since the last call."""
+        """Give back descriptors, loaded indexes and the kept batch where not used since the last call."""
         for segment in self.segments.items[:-1]:
             segment.release_idle()
         if self._idle_end == self._end:
+            self._last = None
             self.segments.active.release_idle(written=True)
         self._idle_end = self._end
 

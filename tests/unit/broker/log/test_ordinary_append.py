@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log import AppendRefused, Log, LogConfig
+from broker.log.region import WORTH_LOCATING, locate
 from broker.log.segment_list import SegmentList
+from broker.log.segment_view import SegmentView
 from protocol.records import Codec
 from tests.support.batches import T0, batch, records_of
 from tests.support.clock import VirtualClock
@@ -184,6 +186,33 @@ def test_the_last_batch_is_kept_until_it_is_cut_off(
     log.truncate_to(1)
     log.append(batch([b"c"]), 0)
     assert [record.value for record in records_of(log.read_blocking(1, 1 << 20).segments)] == [b"c"]
+
+
+def test_a_kept_batch_is_not_looked_for_in_a_long_segment(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding out that it is not worth a region cost as much as reading it."""
+    log = open_log()
+    for _ in range(4):
+        log.append(batch([bytes(WORTH_LOCATING // 3)]), 0)
+    last = memoryview(batch([b"b"]))
+    log.append(last, 0)
+    log.keep_last(last, 4, 5)
+    monkeypatch.setattr(SegmentView, "_bytes", lambda *_: pytest.fail("it was looked for"))
+    assert locate(log, 4, 1 << 20, 5, True) is None
+    assert log.read(4, 1 << 20).segments == [bytes(last)]
+
+
+def test_a_log_at_rest_keeps_no_batch(open_log: OpenLog) -> None:
+    log = open_log()
+    last = memoryview(batch([b"a"]))
+    log.append(last, 0)
+    log.keep_last(last, 0, 1)
+    log.release_idle()
+    assert log._last is not None
+    log.release_idle()
+    assert log._last is None
+    assert records_of(log.read_blocking(0, 1 << 20).segments)
 
 
 def test_a_closed_log_takes_nothing(open_log: OpenLog) -> None:
