@@ -46,6 +46,7 @@ from broker.server.replicating import Replicating
 from broker.server.request_memory import RequestMemory
 from broker.server.sasl_gate import SaslGate
 from broker.server.transaction_members import TransactionMembers
+from broker.server.turns import CallsInTurns
 
 if TYPE_CHECKING:
     from broker.control.controller import Controller
@@ -109,6 +110,8 @@ class Broker:
         self.registry = registry if registry is not None else Registry.discover()
         self.metrics = BrokerMetrics()
         self.damage = Damage()
+        self.woken = CallsInTurns()
+        """Clients' fetches that have heard of news."""
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots)
         self.dispatcher = Dispatcher(self, self.registry)
         self.listeners: dict[str, Listener] = {}

@@ -445,7 +445,10 @@ class ClientFetch(Deferred):
         if self._timer is not None:
             wake = self._wake
             self.cancel()
-            asyncio.get_running_loop().call_soon(wake)
+            self._soon(wake)
+
+    def _soon(self, wake: Callable[[], None]) -> None:
+        self._broker.woken.add(wake)
 
     def cancel(self) -> None:
         if self._timer is not None:

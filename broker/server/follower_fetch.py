@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+import asyncio
+from collections.abc import Callable, Collection, Generator
 from functools import partial
 
 from broker.log import Log
@@ -98,6 +99,10 @@ class FollowerFetch(ClientFetch):
             self._changes.on_arrival = None
         for partition in watched:
             partition.unwatch_end(watcher)
+
+    def _soon(self, wake: Callable[[], None]) -> None:
+        """Ahead of all clients: producers wait for what it says."""
+        asyncio.get_running_loop().call_soon(wake)
 
     def _moved(self) -> bool:
         return (self._changes is not None and self._changes.arrived) or super()._moved()
