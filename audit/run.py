@@ -30,6 +30,7 @@ from connectors import catalogue
 from connectors.errors import ConnectorError
 from connectors.object_store import open_store
 from connectors.restore_report import read_report
+from protocol.client import NO_RETRIES
 from protocol.errors import ProtocolError
 from replicator.mirrors.on_record import read_lacks
 from replicator.progress import read_ledgers
@@ -99,7 +100,7 @@ async def _plan(settings: AuditSettings) -> Plan:
 @asynccontextmanager
 async def _view(side: Any, settle_s: float) -> AsyncIterator[SideView]:
     if isinstance(side, ClusterSide):
-        async with side.access.client("isthmus-audit") as client:
+        async with side.access.client("isthmus-audit", first_contact=NO_RETRIES) as client:
             yield ClusterView(client, settle_s)
     else:
         async with open_store(side.store) as store:
@@ -109,7 +110,7 @@ async def _view(side: Any, settle_s: float) -> AsyncIterator[SideView]:
 async def _ledgers(settings: AuditSettings) -> Ledgers | None:
     alignment = settings.alignment
     if isinstance(alignment, LinkLedger):
-        async with alignment.access.client("isthmus-audit") as client:
+        async with alignment.access.client("isthmus-audit", first_contact=NO_RETRIES) as client:
             read = read_lacks if alignment.identical else read_ledgers
             return await read(client, f"{alignment.source_alias}->{alignment.target_alias}")
     if isinstance(alignment, RestoreLedger):

@@ -18,6 +18,8 @@ _MOST_MARKS = 256
 class Latencies:
     """Of a link or a partition, in seconds; kept in microseconds."""
 
+    __slots__ = ("_before", "_current", "_turned")
+
     def __init__(self, now: float) -> None:
         self._current: dict[int, int] = {}
         self._before: dict[int, int] = {}

@@ -153,13 +153,18 @@ def _shown(link: LinkSettings) -> dict[str, Any]:
     return link.model_dump(mode="json", exclude={"source": {"properties"}, "target": {"properties"}})
 
 
+def _changed(link: LinkSettings) -> dict[str, Any]:
+    """What is not as it is by default; of `flow` each by itself."""
+    ends = {"source", "target"}
+    values = link.model_dump(mode="json", exclude=ends, exclude_defaults=True)
+    flow = values.pop("flow", {})
+    return values | {f"flow.{name}": value for name, value in flow.items()}
+
+
 def _show(link: LinkSettings, plan: LinkPlan) -> None:
     say(f"link {link.name}: {link.source.bootstrap} to {link.target.bootstrap}")
-    defaults = type(link).model_fields
-    for name, value in _shown(link).items():
-        field = defaults[name]
-        if name not in ("source", "target") and value != _plain(field.get_default(call_default_factory=True)):
-            say(f"  {name}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+    for name, value in _changed(link).items():
+        say(f"  {name}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
     if plan.problem:
         say(f"  cannot be planned: {plan.problem}")
         return
@@ -171,10 +176,6 @@ def _show(link: LinkSettings, plan: LinkPlan) -> None:
     print_table(("topic", "at target", "partitions", "topic at target"), rows)
     for topic, reason in sorted(plan.not_copied.items()):
         say(f"  not copied: {topic}: {reason}")
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: RestAccess) -> int:

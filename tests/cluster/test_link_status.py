@@ -275,3 +275,21 @@ async def test_one_topic_or_partition_can_be_asked_for_and_each_has_its_lane(pai
         assert other not in out
         assert (await status(link, file, "--topic", small, "--partition", "7"))[0] == 1
         assert (await status(link, file, "--partition", "1"))[0] == 2
+
+
+async def test_a_link_that_cannot_make_its_progress_topic_says_so_where_it_runs(pair, clients):
+    """At the target there is no place for it to say so; what is known there is that nobody has."""
+    link = pair.link(fresh("nowhere"), internal_replication_factor=3)
+    async with running(link) as process:
+
+        async def waits():
+            return "REPLICATION_FACTOR" in str(process.status.to_json().get("reason"))
+
+        await eventually(waits, "the process says why it waits")
+        own = process.status.to_json()
+        assert own["state"] == "starting"
+        assert "progress topic" in own["waits_for"]
+        assert f"isthmus links check '{link.name}'" in own["to_do"]
+        found = (await link_report(link)).standing
+        assert (found["state"], found["since_ms"]) == ("not running", None)
+        assert await process.stop() == 0
