@@ -57,6 +57,7 @@ class _Announcing:
         self._info = WorkerInfo.of_this_process(rest)
         self._began_ms = now_ms()
         self._store: ProgressStore | None = None
+        self._failed = False
 
     def _client(self) -> ClusterClient | None:
         """Of the target, as long as the source is what it waits for."""
@@ -71,9 +72,10 @@ class _Announcing:
                 try:
                     await self._say(client)
                 except ProtocolError as error:
-                    _log.info(
-                        "%s: that it waits cannot be said at the target: %s", self._settings.name, error
-                    )
+                    if not self._failed:
+                        name = self._settings.name
+                        _log.warning("%s: that it waits cannot be said at the target: %s", name, error)
+                    self._failed = True
             await asyncio.sleep(EVERY_S)
 
     async def _say(self, client: ClusterClient) -> None:
