@@ -35,7 +35,8 @@ def load_runbook(path: Path, parameters: Mapping[str, Scalar] | None = None) -> 
     for part in ("steps", "rollback", "way_back"):
         if part in content:
             content[part] = _fill(content[part], values, found, (part,))
-    content["parameters"] = values
+    if isinstance(content.get("parameters", {}), dict):  # else the model says what it has to be
+        content["parameters"] = values
     problems = [Problem(line_of(document, at), dotted(at), message) for at, message in found]
     runbook: Runbook | None = None
     try:

@@ -146,6 +146,8 @@ def shape_problems(document: Any, error: ValidationError, model: type[BaseModel]
     for item in error.errors():
         by_place.setdefault(_yaml_path(document, item["loc"], item["type"]), []).append(item)
     for at, items in by_place.items():
+        if items[0]["type"] == "too_short" and any(other[:-1][: len(at)] == at for other in by_place):
+            continue  # entries that are wrong are not counted, and are told themselves
         message = in_words(items)
         if items[0]["type"] == "extra_forbidden":
             message += suggestion(str(at[-1]), _fields_at(model, at[:-1]))

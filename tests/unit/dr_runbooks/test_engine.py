@@ -140,6 +140,16 @@ steps:
     assert any("there is no parameter 'nobody'" in message for _, message in found)
 
 
+def test_a_wrong_shape_is_named_once_and_nothing_of_it_is_hidden(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("version: 1\ntitle: t\nparameters: [1]\nsteps:\n  - 5\n  - {name: b, verify: x}\n")
+    with pytest.raises(TopologyError) as caught:
+        load_runbook(file)
+    found = [str(problem) for problem in caught.value.problems]
+    assert [line.partition(":")[0] for line in found] == ["line 3", "line 5", "line 6"]
+    assert "parameters: has to be a mapping" in found[0]
+
+
 def test_a_journal_is_never_overwritten(tmp_path: Path) -> None:
     with Journal(tmp_path / "j.jsonl") as journal:
         journal.write("run-started", 1.0)
