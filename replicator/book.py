@@ -15,9 +15,9 @@ from enum import StrEnum
 from typing import Any
 
 from protocol.types import TopicPartition
+from replicator.entry_rows import Entry
 from replicator.lanes import Way, observe
 from replicator.metrics import LinkMetrics, PartitionMetrics
-from replicator.progress import Entry
 from transfer.endpoint import (
     AbortedError,
     Chunk,

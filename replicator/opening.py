@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from protocol.client import EARLIEST, LATEST, ClusterClient, Fetched, Isolation
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
+from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin
-from replicator.progress import Entry
 from transfer.endpoint import AbortedTransaction, Chunk
 from transfer.kafka.positions import last_batch
 from transfer.ledger import Gap, Lineage, Note, PartitionLedger, gaps_before

@@ -19,10 +19,11 @@ from protocol.types import TopicPartition, uuid_to_text
 from replicator.acknowledgements import open_differences
 from replicator.book import Account, Book, State
 from replicator.discovery import Wanted
+from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Opener
 from replicator.origin import Origin
-from replicator.progress import Entry, ProgressStore
+from replicator.progress import ProgressStore
 from replicator.refused import RefusedBatches
 from replicator.transactional_progress import Decisions, TransactionalProgress
 from transfer.engine import Engine

@@ -16,12 +16,13 @@ from protocol.types import TopicPartition
 from replicator.book import Book, State
 from replicator.dead_letters import DeadLetters
 from replicator.discovery import Found
+from replicator.entry_rows import Entry
 from replicator.filters import NameFilter
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin, OriginSink
 from replicator.partitions import Partitions
 from replicator.phase import FENCING, FIRST, PROGRESS, Phase
-from replicator.progress import Entry, ProgressStore
+from replicator.progress import ProgressStore
 from replicator.refused import RefusedBatches
 from replicator.settings import LinkSettings
 from replicator.target_topics import TargetTopics
@@ -93,7 +94,7 @@ class Parts:
             self.transactions.on_landed = self.engine.landed
             self.transactions.on_end = lambda committed: metrics.transaction(committed=committed)
         if self.progress is not None and self.transactions is not None:
-            self.progress.ask = self.transactions.ask
+            self.progress.ask = self.transactions.stir
         self._saving = asyncio.Lock()
         self.partitions = self._partitions(origin)
         self.topics = TargetTopics(

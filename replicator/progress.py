@@ -1,14 +1,13 @@
 """Progress and ledgers of a link: records of one compacted topic at the target.
 
-Owns the records' keys and values and putting them together again. A partition's record holds its ledger and
-the producer that writes it; runs of the offset map that will not change any more are moved out into slices
-with keys of their own, so that what is written each half second stays small however long the history is.
+Owns putting the records together again, and storing them; what is in one is known by the module named below.
 Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
 
-Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>` (`withheld/…` and `writers/…` too),
-`partition/<topic>/<n>`,
-`former/<topic>/<n>/<topic at the target>`, `acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`,
-`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>`, `transactional-id/<id>`, `mirror/<topic>`
+Keys: `link` and `settings/<topic>` (`link_rows`), `lease`,
+`acls/<kind>/<pattern>/<name>`, `withheld/…` and `writers/…` (`acl_store`),
+`partition/<topic>/<n>`, `former/<topic>/<n>/<topic at the target>` and
+`runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>` (`entry_rows`),
+`acknowledged/<topic>/<n>/<kind>/<start>/<end>/<found at>`, `transactional-id/<id>`, `mirror/<topic>`
 (`mirror_rows`), `group/<group>` (`group_rows`), `difference/…` of mirrors with identical offsets
 (`difference_rows`), `control/…` and `worker/…` (`workers`).
 """
@@ -16,7 +15,6 @@ Keys: `link`, `lease`, `settings/<topic>`, `acls/<kind>/<pattern>/<name>` (`with
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -28,105 +26,30 @@ from protocol.types import TopicPartition
 from replicator import acknowledgements, acl_store, difference_rows, group_rows, mirror_rows
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.acl_rules import Granted
+from replicator.entry_rows import Entry, epoch_of, former_key, former_row_of, head_key, read_entry, rows_of
 from replicator.group_rows import GroupNotes
 from replicator.internal_topics import InternalTopic, batches_of
 from replicator.lease import Lease, LeaseView
+from replicator.link_rows import (
+    LINK_KEY,
+    SETTINGS,
+    initial_row_of,
+    read_initial,
+    read_settings,
+    settings_row_of,
+)
 from replicator.mirror_rows import Mirror
 from replicator.open_transactions import Row
 from replicator.settings import progress_topic
-from transfer.ledger import LedgerError, PartitionLedger, ProducerState
-from transfer.offset_map import OffsetMap
+from transfer.ledger import LedgerError, PartitionLedger
 
 _log = logging.getLogger("isthmus.replicator")
 
 K = TypeVar("K")
 
-RUNS_PER_SLICE = 4096
-_LINK_KEY = b"link"
 _LEASE_KEY = b"lease"
 _TRANSACTIONAL_ID = b"transactional-id/"
 _CONFIGS = {"segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
-
-
-@dataclass(slots=True)
-class Entry:
-    """What is stored of one partition."""
-
-    ledger: PartitionLedger
-    producer: ProducerState | None = None
-    epoch: int = -1
-    """Leader epoch of the last copied batch at the source (KIP-320)."""
-    sealed: int = 0
-    """Slices of runs stored apart."""
-    once: bool = False
-    """Stored in the transactions of the data: what stands behind the end at the target is not the link's."""
-
-    @property
-    def tp(self) -> TopicPartition:
-        return TopicPartition(self.ledger.source.topic, self.ledger.source.partition)
-
-
-def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
-    """The rows to write for an entry (slices that are full now, then its record), and how many slices it has
-    then. The last run stays out of slices, because it may still grow. `epoch` is its owner's."""
-    runs = entry.ledger.runs
-    sealed = max(len(runs) - 1, 0) // RUNS_PER_SLICE
-    rows: list[Row] = []
-    for index in range(min(entry.sealed, sealed), sealed):
-        part = runs.part(index * RUNS_PER_SLICE, (index + 1) * RUNS_PER_SLICE)
-        rows.append((_slice_key(entry.ledger, index), part.encode()))
-    rows.append((_head_key(entry.tp), _head(entry, sealed, epoch)))
-    return rows, sealed
-
-
-def tail_rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int, OffsetMap]:
-    """As `rows_of`, of an entry whose runs are only those behind its sealed slices; also the runs that are
-    left once those in full slices are cut off."""
-    runs, sealed = entry.ledger.runs, entry.sealed
-    rows: list[Row] = []
-    while len(runs) > RUNS_PER_SLICE:
-        rows.append((_slice_key(entry.ledger, sealed), runs.part(0, RUNS_PER_SLICE).encode()))
-        runs = runs.part(RUNS_PER_SLICE)
-        sealed += 1
-    rows.append((_head_key(entry.tp), _head_of(entry, replace(entry.ledger, runs=runs), sealed, epoch)))
-    return rows, sealed, runs
-
-
-def _head_key(tp: TopicPartition) -> bytes:
-    return f"partition/{tp.topic}/{tp.partition}".encode()
-
-
-def _head(entry: Entry, sealed: int, epoch: int = 0) -> bytes:
-    runs = entry.ledger.runs.part(sealed * RUNS_PER_SLICE)
-    return _head_of(entry, replace(entry.ledger, runs=runs), sealed, epoch)
-
-
-def _head_of(entry: Entry, ledger: PartitionLedger, sealed: int, epoch: int) -> bytes:
-    value = {
-        "ledger": ledger.to_json(),
-        "producer": list(entry.producer) if entry.producer else None,
-        "epoch": entry.epoch,
-        "sealed": sealed,
-        "once": entry.once,
-        "by": epoch,  # stays the last key: see `_epoch_of`
-    }
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _epoch_of(head: bytes) -> int | None:
-    """Epoch of the worker that wrote it, without reading all of it; None from versions that had none."""
-    _, mark, rest = head[-24:].rpartition(b'"by":')
-    return int(rest.rstrip(b"}")) if mark else None
-
-
-def _former_key(tp: TopicPartition, target_topic: str) -> bytes:
-    return f"former/{tp.topic}/{tp.partition}/{target_topic}".encode()
-
-
-def _slice_key(ledger: PartitionLedger, index: int) -> bytes:
-    source, target = ledger.source, ledger.target
-    lineage = f"{source.topic_id}/{target.topic_id}"
-    return f"runs/{source.topic}/{source.partition}/{lineage}/{index}".encode()
 
 
 @dataclass(slots=True)
@@ -164,8 +87,8 @@ class Progress:
     def apply(self, rows: Iterable[Row]) -> None:
         """Takes in rows in order; a null value removes its key."""
         for key, value in rows:
-            if key == _LINK_KEY:
-                self.initial = _read_initial(value)
+            if key == LINK_KEY:
+                self.initial = read_initial(value)
             elif key == _LEASE_KEY:
                 self.lease.apply(value)
             elif key.startswith((b"control/", b"worker/")):
@@ -177,8 +100,8 @@ class Progress:
 
     def _apply_of_link(self, key: bytes, value: bytes | None) -> None:
         """What is noted of topics and of the whole link."""
-        if key.startswith(b"settings/"):
-            self.settings[key.decode().partition("/")[2]] = _read_settings(value)
+        if key.startswith(SETTINGS.encode()):
+            self.settings[key.decode().partition("/")[2]] = read_settings(value)
         elif key.startswith(mirror_rows.PREFIX.encode()):
             self._apply_mirror(key.decode().partition("/")[2], value)
         elif key.startswith(group_rows.PREFIX.encode()):
@@ -228,11 +151,11 @@ class Progress:
 
     def _apply_head(self, tp: TopicPartition, value: bytes | None) -> None:
         """A worker that has lost the partition may have its last word on its way: it counts for nothing."""
-        epoch = _epoch_of(value) if value is not None else None
+        epoch = epoch_of(value) if value is not None else None
         if epoch is not None:
             self.highest_epoch = max(self.highest_epoch, epoch)
             known = self._heads.get(tp)
-            if known is not None and epoch < (_epoch_of(known) or 0):
+            if known is not None and epoch < (epoch_of(known) or 0):
                 self.overwritten.add(tp)
                 return
         _put(self._heads, tp, value)
@@ -303,52 +226,15 @@ class Progress:
         current = self._readable(tp, head) if head is not None else None
         if current is not None and current.ledger.target.topic == target_topic:
             return current
-        former = self._parts.get(_former_key(tp, target_topic))
+        former = self._parts.get(former_key(tp, target_topic))
         return self._readable(tp, former) if former is not None else None
 
     def _readable(self, tp: TopicPartition, value: bytes) -> Entry | None:
         try:
-            return self._entry(value)
+            return read_entry(value, self._parts)
         except (LedgerError, KeyError, TypeError, ValueError) as error:
             _log.error("progress of %s cannot be read, it starts anew: %r", tp, error)
             return None
-
-    def _entry(self, value: bytes) -> Entry:
-        data = json.loads(value)
-        ledger = PartitionLedger.from_json(data["ledger"])
-        producer = data["producer"]
-        sealed = int(data["sealed"])
-        if sealed:
-            whole = OffsetMap.decode(self._parts[_slice_key(ledger, 0)])
-            for index in range(1, sealed):
-                whole.extend(OffsetMap.decode(self._parts[_slice_key(ledger, index)]))
-            whole.extend(ledger.runs)
-            ledger.runs = whole
-        return Entry(
-            ledger,
-            ProducerState(int(producer[0]), int(producer[1]), int(producer[2])) if producer else None,
-            int(data["epoch"]),
-            sealed,
-            bool(data.get("once", False)),
-        )
-
-
-def _read_initial(value: bytes | None) -> dict[TopicPartition, int] | None:
-    if value is None:
-        return None
-    try:
-        return {TopicPartition(topic, index): offset for topic, index, offset in json.loads(value)["initial"]}
-    except (KeyError, TypeError, ValueError) as error:
-        raise LedgerError(f"the link's own progress record cannot be read: {error!r}") from error
-
-
-def _read_settings(value: bytes | None) -> dict[str, str]:
-    """What cannot be read is not known: nothing of it is ever taken back at the target."""
-    try:
-        return {str(name): str(text) for name, text in json.loads(value or b"{}").items()}
-    except (AttributeError, ValueError) as error:
-        _log.error("settings that the link has set cannot be read: %r", error)
-        return {}
 
 
 def _put(rows: dict[K, bytes], key: K, value: bytes | None) -> None:
@@ -385,7 +271,7 @@ class ProgressStore:
     def open_transaction(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Producer id and first offset of a transaction with progress of the partition and no marker yet, as
         last read: a coordinator answers once it has decided, and markers come later (KIP-98)."""
-        return self._topic.open_transaction(_head_key(tp))
+        return self._topic.open_transaction(head_key(tp))
 
     async def save(self, entries: Iterable[Entry]) -> None:
         """Stores entries; returns once acknowledged."""
@@ -401,9 +287,7 @@ class ProgressStore:
 
     async def set_aside(self, entry: Entry) -> None:
         """Keeps where an entry stands in its topic of the target, before another topic takes its place."""
-        await self._topic.append(
-            [(_former_key(entry.tp, entry.ledger.target.topic), _head(entry, entry.sealed))]
-        )
+        await self._topic.append([former_row_of(entry)])
 
     def into(self, tp: TopicPartition, target_topic: str) -> Entry | None:
         """As last read (`Progress.into`)."""
@@ -411,8 +295,7 @@ class ProgressStore:
 
     async def save_initial(self, initial: Mapping[TopicPartition, int]) -> None:
         """Notes, once and before anything is copied, where the first start begins."""
-        rows = [[tp.topic, tp.partition, offset] for tp, offset in sorted(initial.items())]
-        await self._topic.append([(_LINK_KEY, json.dumps({"initial": rows}).encode())])
+        await self._topic.append([initial_row_of(initial)])
 
     async def save_lease(self, lease: Lease, *, released: bool = False) -> None:
         """Claims, renews or gives up the link."""
@@ -420,12 +303,7 @@ class ProgressStore:
 
     async def save_settings(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         """Notes what the link has set at the target, by source topic."""
-        await self._topic.append(
-            [
-                (f"settings/{topic}".encode(), json.dumps(dict(values), separators=(",", ":")).encode())
-                for topic, values in settings.items()
-            ]
-        )
+        await self._topic.append([settings_row_of(*item) for item in settings.items()])
 
     async def save_mirrors(self, mirrors: Mapping[str, Mirror]) -> None:
         """Notes which mirrors are current, by source topic."""

@@ -10,10 +10,11 @@ from protocol.client import LATEST, ClientError, Isolation
 from protocol.types import TopicPartition
 from replicator.acl_sync import AclSync
 from replicator.discovery import discover
+from replicator.entry_rows import Entry
 from replicator.mirrormaker.takeover import take_over
 from replicator.parts import Parts
 from replicator.phase import TAKE_OVER
-from replicator.progress import Entry, Progress
+from replicator.progress import Progress
 
 
 class Start:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from protocol.client import ClientError, ClusterClient
 from protocol.types import TopicPartition
 from replicator.book import Book
-from replicator.progress import RUNS_PER_SLICE, Entry, ProgressStore, rows_of, tail_rows_of
+from replicator.entry_rows import RUNS_PER_SLICE, Entry, rows_of, tail_rows_of
+from replicator.progress import ProgressStore
 from transfer.endpoint import DisorderError
 from transfer.ledger import Copied, DiscontinuityError, book_into
 from transfer.offset_map import OffsetMap

@@ -20,9 +20,9 @@ from protocol.records.header import iter_headers
 from protocol.records.reading import read_records
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.discovery import Wanted
+from replicator.entry_rows import Entry
 from replicator.layouts import LayoutError, OffsetSync
 from replicator.mirrormaker.history import Copy, CopyMatcher, Pair, chain, history
-from replicator.progress import Entry
 from replicator.settings import LinkSettings, TakeOver
 from transfer.endpoint import AbortedTransaction, Chunk
 from transfer.kafka.positions import last_batch

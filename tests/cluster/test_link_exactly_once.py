@@ -15,9 +15,10 @@ from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
 from replicator import transactional_progress
+from replicator.entry_rows import rows_of
 from replicator.link_report import link_report
 from replicator.preflight import Level, check_link
-from replicator.progress import ProgressStore, read_ledgers, rows_of
+from replicator.progress import ProgressStore, read_ledgers
 from replicator.settings import LinkSettings
 from tests.cluster.links import (
     LinkProcess,

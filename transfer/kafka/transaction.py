@@ -1,8 +1,7 @@
-"""One transaction of a producer, and the producer's identity between transactions: plain state, no I/O.
+"""One transaction of a producer: plain state, no I/O.
 
-Owns what is in a transaction, what may be sent in it, what became of it for those who wait, and which
-partitions are left out of the next ones because the last could not end for them (KIP-98). It must not know
-requests or how progress is kept.
+Owns what is in a transaction, what may be sent in it, and what became of it for those who wait (KIP-98). It
+must not know requests or how progress is kept.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ from protocol.types import TopicPartition
 from transfer.endpoint import AbortedError, TransferError
 from transfer.kafka.lane import Pending, ProduceLane, Ticket, has_begun
 from transfer.ledger import Copied
-
-_FIRST_ASIDE_S = 1.0
-_LONGEST_ASIDE_S = 30.0
 
 
 @dataclass(slots=True, eq=False)
@@ -90,37 +86,3 @@ class Transaction:
                     write.ticket.done.set_exception(error)
             if lane in self.writes or not lane.quiet:
                 lane.abandon(error)
-
-
-class Aside:
-    """Partitions for which a transaction could not end in time, and brokers of which nothing was heard in it:
-    others do not wait for them again soon."""
-
-    def __init__(self) -> None:
-        self._until: dict[TopicPartition | int, tuple[float, float]] = {}
-
-    def put(self, who: TopicPartition | int, now: float) -> float:
-        """For longer each time; returns how long (seconds). A number is a broker: all that it leads."""
-        _, before = self._until.get(who, (0.0, _FIRST_ASIDE_S / 2))
-        pause = min(before * 2, _LONGEST_ASIDE_S)
-        self._until[who] = (now + pause, pause)
-        return pause
-
-    def waits(self, lane: ProduceLane, now: float) -> float:
-        """Seconds for which it stays out."""
-        until = (self._until.get(who, (0.0, 0.0))[0] for who in (lane.tp, lane.leader))
-        return max(max(until) - now, 0.0)
-
-    def tried(self, lane: ProduceLane) -> bool:
-        """Whether it was put aside before and has not been written since."""
-        return lane.tp in self._until or lane.leader in self._until
-
-    def written(self, lane: ProduceLane) -> None:
-        """It can be written after all."""
-        self._until.pop(lane.tp, None)
-        self._until.pop(lane.leader, None)
-
-    @property
-    def holds_any(self) -> bool:
-        """Whether somebody was put aside and not heard of since."""
-        return bool(self._until)

@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from protocol.client import ClusterClient, ProducerId
 from protocol.client.retry import may_be_cured
@@ -22,13 +20,18 @@ from protocol.client.transaction_calls import FENCED
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import Buffer, TopicPartition
 from transfer.endpoint import AbortedError, DisorderError, OutcomeUnknownError, RefusedError, TransferError
+from transfer.kafka.candidates import Candidates
+from transfer.kafka.journal import Counts, Journal
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
-from transfer.kafka.transaction import Aside, Transaction, Write
+from transfer.kafka.transaction import Transaction, Write
 from transfer.kafka.transactional_producer import (
     ASK_AGAIN_S,
+    NO_PERMIT,
     STUCK_S,
+    FencedError,
     TransactionalProducer,
     TransactionSettings,
+    UnknownError,
 )
 from transfer.ledger import Copied, ProducerState
 from transfer.rewrite import built
@@ -38,48 +41,7 @@ _log = logging.getLogger("isthmus.transfer")
 _PROBE_S = 1.0
 _HELD_UP_S = 2.0
 """So long partitions of brokers that answer wait for a broker of which nothing is heard."""
-_NO_PERMIT = "this worker may not write any more"
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-
-
-class Journal(Protocol):
-    """Where progress is kept: one partition of the target."""
-
-    @property
-    def tp(self) -> TopicPartition:
-        """The partition that takes the records of progress."""
-
-    async def register(self, transactional_id: str) -> None:
-        """Stores that this producer may have a transaction open, before it has one. Raises ProtocolError."""
-
-    def batches(self, written: Mapping[TopicPartition, Sequence[Copied]]) -> list[bytes]:
-        """Progress with what was written by target partition. Raises LookupError when it must not be, and
-        DisorderError of a target partition whose writes do not continue what is stored."""
-
-    def ended(self, *, committed: bool) -> None:
-        """What became of what `batches` gave last."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether progress is to be written although there is no data."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What became of transactions, and when the last one was committed (wall clock, seconds)."""
-
-    committed: int = 0
-    aborted: int = 0
-    committed_at: float | None = None
-    aborted_why: str = ""
-
-
-class _FencedError(Exception):
-    """The coordinator has given the id to another, or has ended the transaction by itself."""
-
-
-class _UnknownError(Exception):
-    """What becomes of the transaction is not known; the next epoch ends it (KIP-360)."""
 
 
 class Transactions:
@@ -99,17 +61,15 @@ class Transactions:
         self._may_write = may_write
         self._producer = TransactionalProducer(client, settings, journal.register, may_write, fenced)
         self._sequences: dict[TopicPartition, int] = {}
-        self._wanting: dict[ProduceLane, None] = {}
+        self._candidates = Candidates()
         self._current: Transaction | None = None
         self._ended = asyncio.Event()
         self._stirred = asyncio.Event()
-        self._aside = Aside()
         self._wake: Callable[[ProduceLane], None] = lambda _: None
         self._leave: Callable[[ProduceLane], None] = lambda _: None
         self._open: Callable[[TopicPartition], ProduceLane] = lambda tp: ProduceLane(tp)
         self._progress: ProduceLane | None = None
         self.counts = Counts()
-        self.problem = ""
         self.on_end: Callable[[bool], None] = lambda _: None
         """Called at the end of each transaction: whether it was committed."""
         self.on_landed: Callable[[TopicPartition], None] = lambda _: None
@@ -128,6 +88,11 @@ class Transactions:
     def transactional_id(self) -> str:
         """In use now."""
         return self._producer.transactional_id
+
+    @property
+    def problem(self) -> str:
+        """What keeps transactions from going on now."""
+        return self._producer.problem
 
     # What lanes and the sink ask and say
 
@@ -157,7 +122,7 @@ class Transactions:
             lane.abandon(failure)  # what stands behind it must not go on in the next transaction
         else:
             now.landed(lane, Write(ticket, copied, error))
-            self._aside.written(lane)
+            self._candidates.aside.written(lane)
             if ticket.source is not None:
                 self.on_landed(ticket.source)
         self._stirred.set()
@@ -168,7 +133,7 @@ class Transactions:
         if now is not None and lane in now.lanes:
             return True
         if lane.waiting and lane is not self._progress:
-            self._wanting[lane] = None
+            self._candidates.add(lane)
             self._stirred.set()
         return False
 
@@ -179,12 +144,12 @@ class Transactions:
         self._stirred.set()
 
     def stir(self) -> None:
-        """Something has changed that an ending transaction may wait for."""
+        """Something has changed that transactions may wait for; or the journal has something to write."""
         self._stirred.set()
 
     async def closed(self, lane: ProduceLane, *, dirty: bool) -> None:
         """A lane was closed; `dirty`: with batches on their way. Returns when no transaction holds it."""
-        self._wanting.pop(lane, None)
+        self._candidates.drop(lane)
         now = self._current
         if now is None or lane not in now.lanes:
             return
@@ -196,14 +161,9 @@ class Transactions:
 
     def to_json(self) -> dict[str, Any]:
         """For the status."""
-        counts = self.counts
-        age = None if counts.committed_at is None else round(time.time() - counts.committed_at, 3)
         return {
             "transactional_id": self.transactional_id,
-            "committed": counts.committed,
-            "aborted": counts.aborted,
-            "last_commit_age_s": age,
-            "last_abort": counts.aborted_why,
+            **self.counts.to_json(),
             "problem": self.problem,
         }
 
@@ -212,10 +172,6 @@ class Transactions:
         if self._current is not None:
             await self._ended.wait()
 
-    def ask(self) -> None:
-        """The journal has something to write."""
-        self._stirred.set()
-
     # The course of things
 
     async def run(self) -> None:
@@ -223,14 +179,14 @@ class Transactions:
         pause = ASK_AGAIN_S
         while True:
             self._stirred.clear()
-            if not self._candidates() and not self._journal.pending:
-                await self._wait(self._next_candidate())
+            if not self._candidates.now(self._time()) and not self._journal.pending:
+                await self._wait(self._candidates.wait_s(self._time()))
                 continue
             try:
                 await self._transact(await self._identified())
-                self.problem, pause = "", ASK_AGAIN_S
+                self._producer.problem, pause = "", ASK_AGAIN_S
             except ProtocolError as error:
-                self.problem = f"transactions of {self.transactional_id}: {error}"
+                self._producer.problem = f"transactions of {self.transactional_id}: {error}"
                 _log.warning("%s", self.problem)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
@@ -246,28 +202,16 @@ class Transactions:
     async def ready(self) -> None:
         """Returns once the producer has its id, so that nothing of an earlier one with it is open."""
         while not self._producer.ready:
-            if self._current is None and not self._wanting:
+            if self._current is None and not self._candidates:
                 await self._identified()
             else:
                 await asyncio.sleep(ASK_AGAIN_S)
 
     async def _identified(self) -> ProducerId:
-        found, is_new = await self._producer.identified(soon=self._aside.holds_any)
+        found, is_new = await self._producer.identified(soon=self._candidates.aside.holds_any)
         if is_new:
             self._sequences.clear()
         return found
-
-    def _candidates(self) -> list[ProduceLane]:
-        now = self._time()
-        gone = [lane for lane in self._wanting if lane.error is not None or not lane.waiting]
-        for lane in gone:
-            del self._wanting[lane]
-        return [lane for lane in self._wanting if lane.leader >= 0 and not self._aside.waits(lane, now)]
-
-    def _next_candidate(self) -> float | None:
-        now = self._time()
-        waits = [self._aside.waits(lane, now) for lane in self._wanting if lane.leader >= 0]
-        return max(min(waits), 0.01) if waits else None
 
     async def _transact(self, producer: ProducerId) -> None:
         now = self._current = Transaction()
@@ -278,17 +222,17 @@ class Transactions:
             if now.lanes:
                 await self._finish(now, producer)
                 if not self._may_write():  # a successor that could not fence us may have begun
-                    now.spoil(_NO_PERMIT)
+                    now.spoil(NO_PERMIT)
                 if not now.spoiled:
-                    await self._end(producer, commit=True)
+                    await self._producer.end(producer, commit=True)
                     outcome = None
                 else:
-                    await self._end(producer, commit=False)
-        except _FencedError as error:
+                    await self._producer.end(producer, commit=False)
+        except FencedError as error:
             outcome = OutcomeUnknownError
             now.spoil(str(error))
             self._producer.leave()
-        except _UnknownError as error:
+        except UnknownError as error:
             outcome = OutcomeUnknownError
             now.spoil(str(error))
         finally:
@@ -300,8 +244,7 @@ class Transactions:
             self.on_end(outcome is None)
             self._journal.ended(committed=outcome is None)
             if outcome is None:
-                self.counts.committed += 1
-                self.counts.committed_at = time.time()
+                self.counts.commit()
                 now.committed()
             else:
                 self.counts.aborted += 1
@@ -317,7 +260,7 @@ class Transactions:
         until = 0.0
         while not now.spoiled and now.size < self._settings.max_bytes:
             self._stirred.clear()
-            new = self._candidates()
+            new = self._candidates.now(self._time())
             if new or (self._journal.pending and not now.lanes):
                 await self._add(now, producer, new)
             until = until or (self._time() + self._settings.interval_s)
@@ -345,7 +288,7 @@ class Transactions:
                 self._admit(now, producer, adding.values())
                 return
             if FENCED & codes:
-                raise _FencedError(f"{self.transactional_id}: {next(iter(FENCED & codes)).name}")
+                raise FencedError(f"{self.transactional_id}: {next(iter(FENCED & codes)).name}")
             stuck = self._time() - began > STUCK_S
             if stuck and not now.lanes and ErrorCode.CONCURRENT_TRANSACTIONS in codes:
                 self._producer.go_on_elsewhere()
@@ -365,16 +308,16 @@ class Transactions:
             if tp == self._journal.tp:
                 raise KafkaError(code, f"{tp} cannot be in a transaction of {self.transactional_id}")
             lane = adding.pop(tp)
-            self._wanting.pop(lane, None)
+            self._candidates.drop(lane)
             if code in _GONE:
-                self._aside.put(tp, self._time())
+                self._candidates.aside.put(tp, self._time())
                 self._leave(lane)
             else:
                 lane.close(RefusedError(tp, -1, f"{code.name}: {code.description}", int(code)))
 
     def _admit(self, now: Transaction, producer: ProducerId, lanes: Iterable[ProduceLane]) -> None:
         for lane in lanes:
-            self._wanting.pop(lane, None)
+            self._candidates.drop(lane)
             if lane.error is not None:
                 continue
             known = lane.producer
@@ -392,7 +335,7 @@ class Transactions:
     async def _finish(self, now: Transaction, producer: ProducerId) -> None:
         """What has begun, then progress; the transaction is spoiled where that takes too long."""
         now.closing = True
-        probing = any(self._aside.tried(lane) for lane in now.late)
+        probing = any(self._candidates.aside.tried(lane) for lane in now.late)
         await self._until_quiet(now, _PROBE_S if probing else self._settings.end_s)
         written = {
             lane.tp: [write.copied for write in writes]
@@ -422,23 +365,16 @@ class Transactions:
             limit = min(limit_s, _HELD_UP_S) if self._hold_up(now, late) else limit_s
             left = began + limit - self._time()
             if left <= 0:
-                self._put_aside(now, late)
+                self._candidates.leave_out(late, now.silent_brokers(late) - {-1}, self._time())
+                now.spoil(f"{', '.join(str(lane.tp) for lane in late[:3])} took too long")
                 return
             await self._wait(left)
 
     def _hold_up(self, now: Transaction, late: Sequence[ProduceLane]) -> bool:
         """Whether partitions of brokers that answer wait for these."""
         silent = now.silent_brokers(late)
-        others = (lane for lanes in (now.writes, self._candidates()) for lane in lanes)
+        others = (lane for lanes in (now.writes, self._candidates.now(self._time())) for lane in lanes)
         return len(silent) > 0 and any(lane.leader not in silent for lane in others)
-
-    def _put_aside(self, now: Transaction, late: Sequence[ProduceLane]) -> None:
-        for lane in late:
-            pause = self._aside.put(lane.tp, self._time())
-            _log.warning("%s is left out of transactions for %.0f s", lane.tp, pause)
-        for broker in now.silent_brokers(late) - {-1}:
-            self._aside.put(broker, self._time())
-        now.spoil(f"{', '.join(str(lane.tp) for lane in late[:3])} took too long")
 
     async def _write_progress(self, now: Transaction, batches: Sequence[Buffer]) -> None:
         lane = self._progress_lane()
@@ -456,23 +392,6 @@ class Transactions:
                 await self._wait(until - self._time())
         if ticket.done.done() and ticket.done.exception() is not None:
             now.spoil(f"progress cannot be written: {ticket.done.exception()}")
-
-    async def _end(self, producer: ProducerId, *, commit: bool) -> None:
-        """Asks until the outcome is known."""
-        pause = 0.005
-        while True:
-            try:
-                return await self._client.end_transaction(self.transactional_id, producer, commit=commit)
-            except KafkaError as error:
-                if error.code in FENCED:
-                    raise _FencedError(str(error)) from error
-                self.problem = f"transactions: {error}"
-            except ProtocolError as error:
-                self.problem = f"transactions: {error}"
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
-            if commit and not self._may_write():  # what was sent may count or not, no more is asked for
-                raise _UnknownError(f"whether it was committed is not known, and {_NO_PERMIT}")
 
     async def _wait(self, seconds: float | None) -> None:
         with contextlib.suppress(TimeoutError):

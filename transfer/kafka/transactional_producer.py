@@ -1,8 +1,8 @@
 """The producer of transactions: which transactional id it has, and its producer id and epoch.
 
-Owns how it is initialised and when it goes on under another id: one whose last transaction cannot be
-completed is left for a while, one that somebody else has taken for ever (KIP-98, KIP-360). Must not know what
-is written in transactions.
+Owns how it is initialised, how the end of a transaction is asked for, and when it goes on under another id:
+one whose last transaction cannot be completed is left for a while, one that somebody else has taken for ever
+(KIP-98, KIP-360). Must not know what is written in transactions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from protocol.client import ClusterClient, ProducerId
 from protocol.client.retry import RetryPolicy
 from protocol.client.transaction_calls import FENCED
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -23,6 +23,7 @@ _IDS = 4
 """A producer whose last transaction stays unfinished at the brokers goes on under another id."""
 STUCK_S = 5.0
 ASK_AGAIN_S = 0.1
+NO_PERMIT = "this worker may not write any more"
 _INIT_RETRY = RetryPolicy(total_s=STUCK_S, longest_wait_s=0.2)
 _INIT_SOON = RetryPolicy(total_s=1.0, longest_wait_s=0.2)
 """Where a broker is silent, its partitions keep a transaction from completing: another id is taken soon."""
@@ -39,6 +40,14 @@ class TransactionSettings:
     max_bytes: int = 64 << 20
     end_s: float = 10.0
     """A partition that keeps a transaction from ending for so long is left out."""
+
+
+class FencedError(Exception):
+    """The coordinator has given the id to another, or has ended the transaction by itself."""
+
+
+class UnknownError(Exception):
+    """What becomes of the transaction is not known; the next epoch ends it (KIP-360)."""
 
 
 class TransactionalProducer:
@@ -68,6 +77,8 @@ class TransactionalProducer:
         self._next_epoch = False
         self.id: ProducerId | None = None
         """The last one; in `ready` the one to write with."""
+        self.problem = ""
+        """What it waits for, for the status."""
 
     @property
     def transactional_id(self) -> str:
@@ -111,6 +122,24 @@ class TransactionalProducer:
         return await self._client.init_transactional_producer(
             self.transactional_id, self._settings.timeout_ms, before, retry=retry
         )
+
+    async def end(self, producer: ProducerId, *, commit: bool) -> None:
+        """Asks until the outcome is known. Raises FencedError, and UnknownError when a commit may not be
+        asked for any more."""
+        pause = 0.005
+        while True:
+            try:
+                return await self._client.end_transaction(self.transactional_id, producer, commit=commit)
+            except KafkaError as error:
+                if error.code in FENCED:
+                    raise FencedError(str(error)) from error
+                self.problem = f"transactions: {error}"
+            except ProtocolError as error:
+                self.problem = f"transactions: {error}"
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+            if commit and not self._may_write():  # what was sent may count or not, no more is asked for
+                raise UnknownError(f"whether it was committed is not known, and {NO_PERMIT}")
 
     def ask_for_next_epoch(self) -> None:
         """Nothing late of the last transaction may get into the next one (KIP-360)."""

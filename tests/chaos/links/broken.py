@@ -16,8 +16,8 @@ from typing import Any
 from isthmus.cli import main
 from protocol.types import TopicPartition
 from replicator.book import Book
+from replicator.entry_rows import Entry
 from replicator.opening import Opener
-from replicator.progress import Entry
 from transfer.endpoint import Chunk
 from transfer.kafka.lane import Pending, ProduceLane
 from transfer.ledger import Copied, PartitionLedger

@@ -1,7 +1,7 @@
 """Where copying begins: stored progress against what is there now."""
 
+from replicator.entry_rows import Entry
 from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Ranges, begin
-from replicator.progress import Entry
 from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap, Run
 

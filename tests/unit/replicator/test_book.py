@@ -5,8 +5,8 @@ from prometheus_client import CollectorRegistry
 
 from protocol.types import TopicPartition
 from replicator.book import Book, State
+from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
-from replicator.progress import Entry
 from transfer.endpoint import FaultKind, PositionLostError, RefusedError, SourceFault
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import Run

@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from protocol.types import TopicPartition
 from replicator.book import Book
+from replicator.entry_rows import Entry
 from replicator.metric_table import METRICS, PARTITION, PARTITION_QUANTILES, QUANTILES
 from replicator.metrics import LinkMetrics
-from replicator.progress import Entry
 from tools.generate_metrics_docs import DOCUMENT, document
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import Run

@@ -14,9 +14,9 @@ from protocol.records.building import build_batch
 from protocol.records.header import iter_headers
 from protocol.records.record import Record
 from protocol.types import TopicPartition
+from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.opening import Opener
-from replicator.progress import Entry
 from transfer.endpoint import Chunk
 from transfer.ledger import Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.types import TopicPartition
-from replicator import progress
-from replicator.progress import Entry, Progress, rows_of
+from replicator import entry_rows
+from replicator.entry_rows import Entry, rows_of
+from replicator.progress import Progress
 from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState
 from transfer.offset_map import Run
 
@@ -33,7 +34,7 @@ def written(made):
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch):
-    monkeypatch.setattr(progress, "RUNS_PER_SLICE", 4)
+    monkeypatch.setattr(entry_rows, "RUNS_PER_SLICE", 4)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12), max_size=8))
@@ -102,7 +103,7 @@ def test_progress_is_kept_for_each_topic_of_the_target():
     book(made, [(1, 2)] * 11)  # with slices of its own
     found.apply(written(made))
     assert found.into(TP, "orders") is None
-    found.apply([(progress._former_key(TP, "east.orders"), progress._head(made, made.sealed))])
+    found.apply([entry_rows.former_row_of(made)])
     book(other, [(0, 3)])
     found.apply(written(other))
     assert found.entries()[TP].ledger == other.ledger

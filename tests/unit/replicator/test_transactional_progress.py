@@ -8,13 +8,13 @@ from prometheus_client import CollectorRegistry
 from protocol.client import EARLIEST, ClientError, Fetched, ListedOffset
 from protocol.records import Record, build_batch, decode_batches
 from protocol.types import TopicPartition
-from replicator import progress as progress_rows
-from replicator import transactional_progress
+from replicator import entry_rows, transactional_progress
 from replicator.book import Book, State
+from replicator.entry_rows import Entry, rows_of
 from replicator.internal_topics import InternalTopic, batches_of
 from replicator.metrics import LinkMetrics
 from replicator.partitions import Partitions
-from replicator.progress import Entry, Progress, ProgressStore, rows_of
+from replicator.progress import Progress, ProgressStore
 from replicator.transactional_progress import Decisions, TransactionalProgress, fence
 from transfer.endpoint import DisorderError
 from transfer.ledger import Copied, Lineage, PartitionLedger
@@ -56,7 +56,7 @@ def book():
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch):
-    for module in (progress_rows, transactional_progress):
+    for module in (entry_rows, transactional_progress):
         monkeypatch.setattr(module, "RUNS_PER_SLICE", SLICE)
 
 

@@ -10,9 +10,9 @@ from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
 from transfer.endpoint import AbortedError, Chunk, OutcomeUnknownError, RefusedError, TransferError
 from transfer.kafka import transactional
+from transfer.kafka.candidates import Aside
 from transfer.kafka.lane import Pending as Batch
 from transfer.kafka.lane import ProduceLane, Ticket
-from transfer.kafka.transaction import Aside
 from transfer.kafka.transactional import Transactions
 from transfer.kafka.transactional_producer import TransactionSettings
 from transfer.rewrite import plan

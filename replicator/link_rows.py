@@ -1,0 +1,50 @@
+"""Rows of the progress topic about a link as a whole: where it began, and what it has set at the target.
+
+Owns their keys and values. It must not know where rows are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from protocol.types import TopicPartition
+from replicator.open_transactions import Row
+from transfer.ledger import LedgerError
+
+_log = logging.getLogger("isthmus.replicator")
+
+LINK_KEY: Final = b"link"
+SETTINGS: Final = "settings/"
+
+
+def initial_row_of(initial: Mapping[TopicPartition, int]) -> Row:
+    """Where the partitions of the first start begin (-1: at their log's start)."""
+    rows = [[tp.topic, tp.partition, offset] for tp, offset in sorted(initial.items())]
+    return LINK_KEY, json.dumps({"initial": rows}).encode()
+
+
+def read_initial(value: bytes | None) -> dict[TopicPartition, int] | None:
+    """None: the link never started. Raises LedgerError when it cannot be read."""
+    if value is None:
+        return None
+    try:
+        return {TopicPartition(topic, index): offset for topic, index, offset in json.loads(value)["initial"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"the link's own progress record cannot be read: {error!r}") from error
+
+
+def settings_row_of(topic: str, values: Mapping[str, str]) -> Row:
+    """What the link has set at the target for a source topic."""
+    return f"{SETTINGS}{topic}".encode(), json.dumps(dict(values), separators=(",", ":")).encode()
+
+
+def read_settings(value: bytes | None) -> dict[str, str]:
+    """What cannot be read is not known: nothing of it is ever taken back at the target."""
+    try:
+        return {str(name): str(text) for name, text in json.loads(value or b"{}").items()}
+    except (AttributeError, ValueError) as error:
+        _log.error("settings that the link has set cannot be read: %r", error)
+        return {}
