@@ -7,18 +7,10 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from tests.support.broker import Cluster
+from tests.support.commands import isthmus
 from tests.support.moves import reassign
 from tests.support.slow import slow
-from tests.support.three_brokers import (
-    StartThree,
-    admin,
-    consume,
-    create,
-    in_sync,
-    isthmus,
-    leader,
-    produce,
-)
+from tests.support.three_brokers import StartThree, admin, consume, create, in_sync, leader, produce
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.broker import Cluster
+from tests.support.commands import isthmus
 from tests.support.slow import slow
-from tests.support.three_brokers import QUICK, StartThree, admin, isthmus
+from tests.support.three_brokers import QUICK, StartThree, admin
 from tests.support.waiting import wait_until
 
 pytestmark = [

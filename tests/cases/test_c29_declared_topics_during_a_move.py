@@ -15,18 +15,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.support.apache_kafka import kafka_script, kafka_tool
+from tests.support.commands import isthmus
 from tests.support.moves import KILOBYTE, RATES, THROTTLED, fastest, reassign, throttle, throttle_keys
 from tests.support.slow import slow
-from tests.support.three_brokers import (
-    StartThree,
-    consume,
-    create,
-    in_sync,
-    isthmus,
-    leader,
-    produce,
-    stored_bytes,
-)
+from tests.support.three_brokers import StartThree, consume, create, in_sync, leader, produce, stored_bytes
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster

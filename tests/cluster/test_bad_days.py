@@ -10,17 +10,9 @@ from kazoo.client import KazooClient
 
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.clock_shim import ClockShim
+from tests.support.commands import isthmus
 from tests.support.slow import slow
-from tests.support.three_brokers import (
-    QUICK,
-    StartThree,
-    consume,
-    create,
-    in_sync,
-    isthmus,
-    leader,
-    produce,
-)
+from tests.support.three_brokers import QUICK, StartThree, consume, create, in_sync, leader, produce
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.broker import BrokerProcess
+from tests.support.commands import isthmus
 
 pytestmark = pytest.mark.cluster
 
@@ -23,13 +24,7 @@ class Shell:
 
     def run(self, *arguments: str, text: str = "", cluster: bool = True) -> subprocess.CompletedProcess[str]:
         where = ["--cluster", self.bootstrap] if cluster else []
-        return subprocess.run(
-            [sys.executable, "-m", "isthmus", *arguments, *where],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return isthmus(*arguments, *where, text=text)
 
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -5,7 +5,6 @@ import contextlib
 import json
 import signal
 import socket
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -30,25 +29,11 @@ from tests.cluster.links import (
     running,
     some,
 )
+from tests.support.commands import begun, ended
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
-BOUND_S = 120
-
-
-async def begun(*arguments):
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "isthmus", *map(str, arguments)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-
-
-async def ended(process):
-    """(exit code, output, errors)"""
-    async with asyncio.timeout(BOUND_S):
-        out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+BOUND_S = 120.0
 
 
 async def run(*arguments):

@@ -17,8 +17,9 @@ from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupTopicPart
 from confluent_kafka.admin import AdminClient
 
 from tests.support.broker import BrokerProcess, Cluster
-from tests.support.group_member import BOUND_S, GroupMember, shared_out, wait_for
+from tests.support.group_member import BOUND_S, GroupMember, shared_out
 from tests.support.groups import PARTITIONS, committed, make_topic, member_ids, produce
+from tests.support.waiting import wait_until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how kafka-python reads its own files
@@ -47,16 +48,16 @@ def test_members_come_and_go(
     for count in (1, 2, 3):
         settings = {"partition_assignment_strategy": strategy}
         members.append(GroupMember(broker.bootstrap, name, name, **settings).start())
-        wait_for(lambda: shared_out(members, PARTITIONS), f"{count} members share the partitions")
+        wait_until(lambda: shared_out(members, PARTITIONS), f"{count} members share the partitions")
     produce(broker, name, range(600, 1200))
-    wait_for(
+    wait_until(
         lambda: {int(value) for member in members for value in member.values} >= set(range(1200)),
         "everything is read",
     )
     members.pop().stop()
-    wait_for(lambda: shared_out(members, PARTITIONS), "two members share again")
+    wait_until(lambda: shared_out(members, PARTITIONS), "two members share again")
     assert [member.lost for member in members] == [0, 0]
-    wait_for(
+    wait_until(
         lambda: committed(broker, name, name) == dict.fromkeys(range(PARTITIONS), 200),
         "everything is committed",
     )
@@ -70,15 +71,15 @@ def test_a_static_member_that_restarts_disturbs_nobody(
         GroupMember(broker.bootstrap, name, name, group_instance_id=f"i{number}", **settings).start()
         for number in (1, 2)
     ]
-    wait_for(lambda: shared_out(members, PARTITIONS), "two static members share the partitions")
+    wait_until(lambda: shared_out(members, PARTITIONS), "two static members share the partitions")
     stayed, gone = members
     before, held = stayed.rebalances, set(gone.held)
     members.pop().stop()
     back = GroupMember(broker.bootstrap, name, name, group_instance_id="i2", **settings).start()
     members.append(back)
-    wait_for(lambda: back.held == held, "it has its old partitions back")
+    wait_until(lambda: back.held == held, "it has its old partitions back")
     produce(broker, name, range(60))
-    wait_for(lambda: len(stayed.values) + len(back.values) == 60, "both read")
+    wait_until(lambda: len(stayed.values) + len(back.values) == 60, "both read")
     assert stayed.rebalances == before
 
 
@@ -86,10 +87,10 @@ def test_a_second_static_member_of_the_same_name_fences_the_first(
     broker: BrokerProcess, name: str, members: list[GroupMember]
 ) -> None:
     members.append(GroupMember(broker.bootstrap, name, name, group_instance_id="i").start())
-    wait_for(lambda: shared_out(members, PARTITIONS), "the first holds all")
+    wait_until(lambda: shared_out(members, PARTITIONS), "the first holds all")
     members.append(GroupMember(broker.bootstrap, name, name, group_instance_id="i").start())
-    wait_for(lambda: len(members[1].held) == PARTITIONS, "the second holds all")
-    wait_for(lambda: any("fenced" in each for each in members[0].errors), "the first is told")
+    wait_until(lambda: len(members[1].held) == PARTITIONS, "the second holds all")
+    wait_until(lambda: any("fenced" in each for each in members[0].errors), "the first is told")
 
 
 @pytest.mark.slow
@@ -97,7 +98,7 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(
     broker: BrokerProcess, name: str, members: list[GroupMember]
 ) -> None:
     members += [GroupMember(broker.bootstrap, name, name).start() for _ in range(2)]
-    wait_for(lambda: shared_out(members, PARTITIONS), "two members share the partitions")
+    wait_until(lambda: shared_out(members, PARTITIONS), "two members share the partitions")
     script = (
         "import sys\nfrom confluent_kafka import Consumer\n"
         "consumer = Consumer({'bootstrap.servers': sys.argv[1], 'group.id': sys.argv[2],"
@@ -109,15 +110,15 @@ def test_a_member_that_is_killed_is_replaced_after_its_session(
     with subprocess.Popen(command, stdout=subprocess.PIPE) as third:
         assert third.stdout is not None
         assert third.stdout.readline() == b"joined\n"
-        wait_for(lambda: sum(len(each.held) for each in members) == 4, "three members share the partitions")
+        wait_until(lambda: sum(len(each.held) for each in members) == 4, "three members share the partitions")
         third.kill()
-    wait_for(lambda: shared_out(members, PARTITIONS), "the two share again")
+    wait_until(lambda: shared_out(members, PARTITIONS), "the two share again")
 
 
 def test_admin_client(broker: BrokerProcess, name: str, members: list[GroupMember]) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     members.append(GroupMember(broker.bootstrap, name, name, client_id="reader").start())
-    wait_for(lambda: shared_out(members, PARTITIONS), "one member holds all")
+    wait_until(lambda: shared_out(members, PARTITIONS), "one member holds all")
     described = admin.describe_consumer_groups([name])[name].result(BOUND_S)
     assert described.state is ConsumerGroupState.STABLE
     (member,) = described.members
@@ -167,8 +168,8 @@ def test_kafka_python(broker: BrokerProcess, name: str) -> None:
     for thread in threads:
         thread.start()
     try:
-        wait_for(lambda: all(held) and sorted([*held[0], *held[1]]) == list(range(PARTITIONS)), "two share")
-        wait_for(lambda: set(seen) == {b"%d" % number for number in range(120)}, "everything is read")
+        wait_until(lambda: all(held) and sorted([*held[0], *held[1]]) == list(range(PARTITIONS)), "two share")
+        wait_until(lambda: set(seen) == {b"%d" % number for number in range(120)}, "everything is read")
     finally:
         stop.set()
         for thread in threads:
@@ -215,17 +216,17 @@ def test_a_killed_broker_comes_back_and_its_group_continues(
     # Longer than any start of a broker: sessions are not what ends here.
     settings = {"partition_assignment_strategy": strategy, "session_timeout_ms": 45_000}
     members += [GroupMember(broker.bootstrap, name, name, **settings).start() for _ in range(2)]
-    wait_for(lambda: shared_out(members, PARTITIONS), "two members share the partitions")
+    wait_until(lambda: shared_out(members, PARTITIONS), "two members share the partitions")
     produce(broker, name, range(300))
-    wait_for(lambda: sum(len(each.values) for each in members) >= 300, "everything is read")
-    wait_for(lambda: sum(committed(broker, name, name).values()) == 300, "everything is committed")
+    wait_until(lambda: sum(len(each.values) for each in members) >= 300, "everything is read")
+    wait_until(lambda: sum(committed(broker, name, name).values()) == 300, "everything is committed")
     rebalances, ids = [each.rebalances for each in members], member_ids(broker, name)
     broker.kill()
     time.sleep(0.5)  # members notice that it is gone
     broker.start()
     produce(broker, name, range(300, 600))
-    wait_for(lambda: sum(len(each.values) for each in members) >= 600, "the group goes on reading")
-    wait_for(lambda: sum(committed(broker, name, name).values()) == 600, "and committing")
+    wait_until(lambda: sum(len(each.values) for each in members) >= 600, "the group goes on reading")
+    wait_until(lambda: sum(committed(broker, name, name).values()) == 600, "and committing")
     assert sorted(int(value) for each in members for value in each.values) == list(range(600))
     assert [each.rebalances for each in members] == rebalances
     assert member_ids(broker, name) == ids
@@ -267,7 +268,7 @@ def test_c11_positions_are_never_missing_while_the_broker_comes_back(
         broker.kill()
         broker.start()
         before = next(answers)
-        wait_for(lambda before=before: next(answers) > before + 50, "answers come again")  # type: ignore[misc]
+        wait_until(lambda before=before: next(answers) > before + 50, "answers come again")  # type: ignore[misc]
     stop.set()
     for thread in threads:
         thread.join(BOUND_S)
@@ -285,13 +286,13 @@ def test_groups_are_spread_over_the_brokers(
         asked = both.brokers[1 + number % 2]
         member = GroupMember(asked.bootstrap, f"g{number}", name).start()
         members.append(member)
-        wait_for(lambda member=member: len(member.held) == PARTITIONS, "it holds all")  # type: ignore[misc]
+        wait_until(lambda member=member: len(member.held) == PARTITIONS, "it holds all")  # type: ignore[misc]
         admin = AdminClient({"bootstrap.servers": asked.bootstrap})
         described = admin.describe_consumer_groups([f"g{number}"])[f"g{number}"].result(BOUND_S)
         coordinators.add(described.coordinator.id)
     assert coordinators == {1, 2}
     produce(both.brokers[1], name, range(60))
-    wait_for(lambda: all(len(member.values) == 60 for member in members), "all read everything")
+    wait_until(lambda: all(len(member.values) == 60 for member in members), "all read everything")
     admin = AdminClient({"bootstrap.servers": both.bootstrap})
     listed = admin.list_consumer_groups().result(BOUND_S).valid
     assert {each.group_id for each in listed} == {f"g{number}" for number in range(6)}

@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.apache_kafka import kafka_tool
 from tests.support.broker import BrokerProcess
-from tests.support.group_member import GroupMember, wait_for
+from tests.support.group_member import GroupMember
 from tests.support.groups import PARTITIONS, committed, make_topic, produce
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.slow]
 
@@ -29,7 +30,7 @@ def test_consumer_group_tool(broker: BrokerProcess, name: str, members: list[Gro
     at = ("--bootstrap-server", broker.bootstrap)
     produce(broker, name, range(60))
     members.append(GroupMember(broker.bootstrap, name, name, client_id="reader").start())
-    wait_for(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
+    wait_until(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
     assert name in kafka_tool(GROUPS, *at, "--list").splitlines()
     described = kafka_tool(GROUPS, *at, "--describe", "--group", name)
     rows = [line.split() for line in described.splitlines() if line.startswith(name)]
@@ -58,7 +59,7 @@ def test_kafkas_formatters_read_our_offsets_topic(
     members.append(
         GroupMember(broker.bootstrap, name, name, client_id="reader", group_instance_id="i").start()
     )
-    wait_for(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
+    wait_until(lambda: sum(committed(broker, name, name).values()) == 60, "everything is committed")
     at = ("--bootstrap-server", broker.bootstrap, "--topic", "__consumer_offsets", "--from-beginning")
 
     def read(formatter: str) -> str:

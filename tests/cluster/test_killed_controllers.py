@@ -34,9 +34,10 @@ from protocol.messages.create_topics_request import (
 )
 from protocol.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from tests.support.broker import Cluster
+from tests.support.commands import isthmus
 from tests.support.proxy import LossyProxy
 from tests.support.slow import slow
-from tests.support.three_brokers import QUICK, isthmus, produce
+from tests.support.three_brokers import QUICK, produce
 from tests.support.waiting import eventually, wait_until
 
 pytestmark = [

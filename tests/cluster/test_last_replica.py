@@ -8,18 +8,10 @@ from confluent_kafka.admin import ResourceType
 
 from broker.control.previous_end import FILE_NAME
 from tests.support.broker import Cluster
+from tests.support.commands import isthmus
 from tests.support.moves import configure
 from tests.support.slow import slow
-from tests.support.three_brokers import (
-    StartThree,
-    consume,
-    create,
-    in_sync,
-    isthmus,
-    leader,
-    metric,
-    produce,
-)
+from tests.support.three_brokers import StartThree, consume, create, in_sync, leader, metric, produce
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster

@@ -1,15 +1,14 @@
 """Mirrors as people run them: a topology's links by `isthmus replicate`, and `isthmus mirrors`."""
 
-import asyncio
 import json
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.links import create, eventually, fresh, produce, records, some
 from tests.cluster.mirrors import ends, same_logs
+from tests.support.commands import begun, ended
 from tests.support.slow import slow
 
 pytestmark = [
@@ -18,7 +17,6 @@ pytestmark = [
     slow("a dozen commands, a second each and more; test_mirrors_switching takes the same steps"),
 ]
 
-BOUND_S = 120
 
 TOPOLOGY = """
 version: 1
@@ -40,21 +38,11 @@ def declared(pair, folder: Path, topic: str) -> Path:
     return file
 
 
-async def begun(*arguments):
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "isthmus", *map(str, arguments)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-
-
 async def run(*arguments, code=0):
     """What it says; ended with `code`."""
-    process = await begun(*arguments)
-    async with asyncio.timeout(BOUND_S):
-        out, err = await process.communicate()
-    assert process.returncode == code, (out.decode(), err.decode())
-    return out.decode(), err.decode()
+    found, out, err = await ended(await begun(*arguments))
+    assert found == code, (out, err)
+    return out, err
 
 
 async def killed(process):

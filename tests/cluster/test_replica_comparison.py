@@ -8,7 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import Cluster
-from tests.support.three_brokers import create, in_sync, isthmus, produce, three_brokers
+from tests.support.commands import isthmus
+from tests.support.three_brokers import create, in_sync, produce, three_brokers
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.cluster

@@ -27,8 +27,9 @@ from protocol.messages.alter_partition_request import (
     TopicData,
 )
 from tests.support.broker import Cluster
+from tests.support.commands import isthmus
 from tests.support.proxy import LossyProxy
-from tests.support.three_brokers import QUICK, consume, create, in_sync, isthmus, produce
+from tests.support.three_brokers import QUICK, consume, create, in_sync, produce
 from tests.support.waiting import eventually, wait_until
 
 pytestmark = pytest.mark.cluster

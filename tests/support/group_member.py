@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -78,11 +77,3 @@ def shared_out(members: Iterable[GroupMember], partitions: int) -> bool:
     """Whether the partitions are held, each by exactly one of the members, and nobody goes without."""
     held = [set(member.held) for member in members]
     return all(held) and sorted(each for one in held for each in one) == list(range(partitions))
-
-
-def wait_for(condition: Callable[[], bool], what: str, bound_s: float = BOUND_S) -> None:
-    """Until `condition()`; AssertionError after the bound."""
-    deadline = time.monotonic() + bound_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {bound_s} s: {what}"
-        time.sleep(0.05)

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from ruamel.yaml import YAML
 
+from tests.support.commands import isthmus
 from tests.support.waiting import wait_until
 from topology.control import request
 from topology.load import load_topology
@@ -94,19 +95,14 @@ class RunningTopology:
     def status(self, *options: str) -> tuple[subprocess.CompletedProcess[str], float]:
         """`isthmus status` as a person sees it, whatever its exit code, and the seconds that it took."""
         began = time.monotonic()
-        done = self._isthmus("status", str(self.file), *options)
+        done = isthmus("status", self.file, *options, timeout_s=120)
         return done, time.monotonic() - began
 
     def command(self, *words: str, code: int = 0) -> str:
         """Standard output of an `isthmus` command; asserts its exit code."""
-        done = self._isthmus(*words)
+        done = isthmus(*words, timeout_s=120)
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
-
-    def _isthmus(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "isthmus", *words], capture_output=True, text=True, cwd=ROOT, timeout=120
-        )
 
     def bootstrap(self, site: str | None = None, cluster: str = "main") -> str:
         return self.runtime.bootstrap_servers(self.topology, cluster, site)

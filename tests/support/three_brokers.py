@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,17 +107,3 @@ def metric(url: str, name: str) -> float:
     with urllib.request.urlopen(url, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
-
-
-def isthmus(*arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """The command line, as a user runs it."""
-    command = [sys.executable, "-m", "isthmus", *arguments]
-    return subprocess.run(
-        command,
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
