@@ -12,8 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.commands.links import app
+from protocol.client import ClusterClient
 from protocol.types import TopicPartition
 from replicator.link_report import link_report
+from replicator.progress import ProgressStore
 from replicator.rest.app import make_app
 from replicator.rest.server import listen, serving
 from replicator.workers import asking
@@ -292,4 +294,32 @@ async def test_a_link_that_cannot_make_its_progress_topic_says_so_where_it_runs(
         assert f"isthmus links check '{link.name}'" in own["to_do"]
         found = (await link_report(link)).standing
         assert (found["state"], found["since_ms"]) == ("not running", None)
+        assert await process.stop() == 0
+
+
+async def test_a_link_that_waits_for_what_a_dead_worker_left_open_says_so(pair, clients, monkeypatch):
+    """The target's coordinator takes its time with a producer of a worker that is gone."""
+    east, west = clients
+    topic = fresh("fenced")
+    link = pair.link(topic, exactly_once=True, heartbeats_replication=False)
+    await create(east, topic)
+    await produce(east, topic, some(3))
+    store = ProgressStore(west, link.progress_topic)
+    await store.load()
+    await store.save_transactional_id(f"{link.transactional_id}.gone", "somebody-gone")
+    done, fence = asyncio.Event(), ClusterClient.init_transactional_producer
+
+    async def slow(client, name, *rest, **more):
+        if name.endswith(".gone"):
+            await done.wait()
+        return await fence(client, name, *rest, **more)
+
+    monkeypatch.setattr(ClusterClient, "init_transactional_producer", slow)
+    async with running(link) as process:
+        found = await stands(
+            link, state="starting", waits_for="workers that are gone", to_do="transaction_timeout_s"
+        )
+        assert found["since_ms"] <= time.time() * 1000
+        done.set()
+        await copied_to(west, link, topic, 3)
         assert await process.stop() == 0
