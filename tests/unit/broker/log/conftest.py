@@ -1,3 +1,5 @@
+"""What tests of logs share: a clock that stands still, logs and managers that are closed at the end."""
+
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,3 +1,5 @@
+"""Small files: offset checkpoints, identities, producer snapshots; as Kafka writes them, and damaged ones."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""Leader epochs: which wrote an offset, where one ended, what is left after a cut."""
+
 import itertools
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The offset index beside a model: look-ups, its file, cuts, files that are not its own."""
+
 from pathlib import Path
 
 import pytest

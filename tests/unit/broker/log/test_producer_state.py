@@ -1,3 +1,5 @@
+"""Producers: sequences, retries, epochs, expiry, transactions."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

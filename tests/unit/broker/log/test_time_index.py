@@ -1,3 +1,5 @@
+"""The time index beside a model: look-ups, its file, cuts."""
+
 from pathlib import Path
 
 import pytest
