@@ -109,6 +109,20 @@ async def source_ends(source: ClusterClient, tps: list[TopicPartition]) -> dict[
         ) from None
 
 
+async def same_lineage(source: ClusterClient, mirrors: Mapping[str, MirrorSource]) -> None:
+    """Raises SwitchRefused unless the source has the topics that were mirrored."""
+    known = (await source.metadata(list(mirrors))).topics
+    for name, mirror in mirrors.items():
+        topic = known.get(name)
+        if topic is None or topic.error:
+            raise SwitchRefused(f"{name} is not at the source: isthmus mirrors failover keeps what is here")
+        if MirrorSource.of(mirror.link, source.cluster_id, topic.topic_id) != mirror:
+            raise SwitchRefused(
+                f"{name} at the source is another topic than the one that was mirrored ({mirror.text}):"
+                " isthmus mirrors failover keeps what is here"
+            )
+
+
 async def ends_that_answer(
     source: ClusterClient, mirrors: Mapping[str, MirrorSource], tps: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
@@ -153,12 +167,14 @@ async def risks(
     *,
     whole: bool = False,
 ) -> list[Risk]:
-    """`source` None: it cannot be asked; `whole`: all of its partitions have to answer. Raises ProtocolError,
+    """`source` None: it cannot be asked; `whole`: all of its partitions have to answer, and to be those
+    that were mirrored. Raises ProtocolError,
     but not for what the source does not answer unless `whole`."""
     standing = await stands(target, mirrors)
     known = await last_seen(target, settings.name, standing)
     live: Mapping[TopicPartition, int] = {}
     if source is not None and whole:
+        await same_lineage(source, mirrors)
         live = await source_ends(source, list(standing))
     elif source is not None:
         live = await ends_that_answer(source, mirrors, standing)

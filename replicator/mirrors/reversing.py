@@ -21,7 +21,7 @@ from typing import Any, Final
 from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import Change, Settling
 from protocol.errors import ProtocolError
-from protocol.records import iter_headers
+from protocol.records import BatchHeader, iter_headers
 from protocol.records.header import DELETE_HORIZON
 from protocol.types import TopicPartition
 from replicator.mirrors.aligning import epoch_end
@@ -38,6 +38,8 @@ from transfer.kafka.positions import last_batch
 _FETCH_BYTES: Final = 4 << 20
 _EMPTY_ANSWERS: Final = 50
 _PARTINGS_AT_ONCE: Final = 16
+_LOOK_BACK: Final = 10_000
+"""Offsets before the parting in which batches are compared where the last one is compacted away."""
 
 
 @dataclass(slots=True)
@@ -145,28 +147,40 @@ async def _last_epoch(client: ClusterClient, tp: TopicPartition, end: int) -> in
 async def _check_same(
     old: ClusterClient, new: ClusterClient, tp: TopicPartition, common: int, old_start: int
 ) -> None:
-    """The last batch before the parting is the same on both sides, as far as both still have it: compaction
-    may have taken it, or records of it, on either side. Raises SwitchRefused, ProtocolError."""
+    """The last batch before the parting is the same on both sides, as far as both still have it; where
+    compaction has taken it on either side, those before it that both have. Raises SwitchRefused,
+    ProtocolError."""
     start = max(old_start, (await new.list_offsets({tp: EARLIEST}))[tp].offset)
     if common <= start:
         return
-    heads = []
-    for client in (old, new):
-        records, stop = await batches(client, tp, common - 1)
-        _, header = next(iter_headers(records[:stop]))
-        if header.base_offset >= common:
-            return
-        heads.append(header)
-    one, other = heads
-    same = (one.base_offset, one.last_offset, one.producer_id) == (
-        other.base_offset, other.last_offset, other.producer_id,
-    )  # fmt: skip
-    if not same or (one.record_count == other.record_count and one.max_timestamp != other.max_timestamp):
-        texts = (f"{each.base_offset} to {each.last_offset}, {each.max_timestamp} ms" for each in heads)
-        raise SwitchRefused(
-            f"{tp}: by leader epochs both sides are the same up to offset {common}, but the batches before it"
-            f" differ ({'; '.join(texts)}): nothing was changed. Compare both (isthmus audit)"
-        )
+    ours, theirs = [await _heads(client, tp, common - 1, common) for client in (old, new)]
+    if ours and theirs:
+        pairs = [(ours[0], theirs[0])]
+    else:
+        look_back = max(start, common - _LOOK_BACK)
+        ours, theirs = [await _heads(client, tp, look_back, common) for client in (old, new)]
+        known = {header.base_offset: header for header in theirs}
+        pairs = [(header, known[header.base_offset]) for header in ours if header.base_offset in known]
+    for one, other in pairs:
+        if not _same(one, other):
+            texts = [f"{h.base_offset} to {h.last_offset}, {h.max_timestamp} ms" for h in (one, other)]
+            raise SwitchRefused(
+                f"{tp}: by leader epochs both sides are the same up to offset {common}, but batches before it"
+                f" differ ({'; '.join(texts)}): nothing was changed. Compare both (isthmus audit)"
+            )
+
+
+async def _heads(client: ClusterClient, tp: TopicPartition, start: int, end: int) -> list[BatchHeader]:
+    """Of the batches from the one that holds `start` on, in one answer, that begin before `end`."""
+    records, stop = await batches(client, tp, start)
+    return [header for _, header in iter_headers(records[:stop]) if header.base_offset < end]
+
+
+def _same(one: BatchHeader, other: BatchHeader) -> bool:
+    """Compaction leaves a batch its place and its producer, and takes records with their times."""
+    places = [(each.base_offset, each.last_offset, each.producer_id) for each in (one, other)]
+    whole = one.record_count == other.record_count
+    return places[0] == places[1] and (not whole or one.max_timestamp == other.max_timestamp)
 
 
 async def _seconds(client: ClusterClient, tp: TopicPartition, start: int, end: int) -> float:

@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
-from replicator.mirrors.assessing import Risk, SwitchRefused, risks, source_ends, stands
+from replicator.mirrors.assessing import Risk, SwitchRefused, risks, same_lineage, source_ends, stands
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
@@ -93,7 +93,7 @@ async def promote(
     Transactions that are open may end yet, in time; `abort_open`: they are aborted here, and whoever commits
     one at the source after that was told wrong.
     """
-    await _same_lineage(source, mirrors)
+    await same_lineage(source, mirrors)
     fenced: dict[str, str] = {}
     try:
         if fence:
@@ -118,19 +118,6 @@ async def promote(
 
 
 # -- before
-
-
-async def _same_lineage(source: ClusterClient, mirrors: Mapping[str, MirrorSource]) -> None:
-    known = (await source.metadata(list(mirrors))).topics
-    for name, mirror in mirrors.items():
-        topic = known.get(name)
-        if topic is None or topic.error:
-            raise SwitchRefused(f"{name} is not at the source: isthmus mirrors failover keeps what is here")
-        if MirrorSource.of(mirror.link, source.cluster_id, topic.topic_id) != mirror:
-            raise SwitchRefused(
-                f"{name} at the source is another topic than the one that was mirrored ({mirror.text}):"
-                " isthmus mirrors failover keeps what is here"
-            )
 
 
 async def _fence(

@@ -375,6 +375,16 @@ def clean_often(bootstrap: str) -> None:
         future.result(30)
 
 
+def _compacted(client, topic):
+    """Whether the batch at offset 2 is gone."""
+
+    async def check():
+        found = (await client.fetch(TopicPartition(topic, 0), 2)).records
+        return next(header.base_offset for _, header in iter_headers(found)) > 2
+
+    return check
+
+
 async def test_reverse_of_a_topic_that_one_side_has_compacted(pair, clients, tmp_path):
     """The batch before the parting is there no more: nothing speaks against the epochs."""
     east, west = clients
@@ -391,15 +401,40 @@ async def test_reverse_of_a_topic_that_one_side_has_compacted(pair, clients, tmp
             await produce(client, topic, [Record(0, now_ms, b"key", b"%d" % number)])
     await west.alter_configs({topic: {"cleanup.policy": "compact"}})
 
-    async def compacted():
-        found = (await west.fetch(TopicPartition(topic, 0), 0)).records
-        return next(header.base_offset for _, header in iter_headers(found)) > 2
-
-    await eventually(compacted, "the new side has compacted what both had", 20)
+    await eventually(_compacted(west, topic), "the new side has compacted what both had", 20)
     back = mirror_link(pair.west, pair.east, topic, back=True)
     names = await reversible(east, west, link, back.name)
     (parting,) = await reverse(east, west, names, back.name, tmp_path, quiet)
     assert (parting.common_end, parting.records) == (3, 12)
+
+
+async def test_a_source_that_was_made_again_is_not_taken_for_the_one_that_was_mirrored(pair, clients):
+    """Its epochs and offsets may be the same; and the batch before the parting may be compacted away."""
+    east, west = clients
+    topic, now_ms = fresh("another"), time.time_ns() // 1_000_000
+    await asyncio.to_thread(clean_often, pair.west)
+    await create(east, topic, segment_bytes="400", min_cleanable_dirty_ratio="0")
+    for key in (b"first", b"key", b"key"):
+        await produce(east, topic, [Record(0, now_ms, key, b"old")])
+    link = mirror_link(pair.east, pair.west, topic)
+    await mirrored_once(east, west, link, topic)
+    await east.delete_topics([topic])
+    await create(east, topic)
+    for _ in range(3):
+        await produce(east, topic, [Record(0, now_ms + 1, b"key", b"new")])
+    mirrors = await find_mirrors(west, link)
+    with pytest.raises(SwitchRefused, match="another topic"):
+        await risks(east, west, link, mirrors, whole=True)
+    await failover(None, west, link, mirrors, quiet)
+    names = await reversible(east, west, link, "west->east")
+    with pytest.raises(SwitchRefused, match="differ"):
+        await partings(east, west, names)
+    for number in range(6):
+        await produce(west, topic, [Record(0, now_ms, b"key", b"%d" % number)])
+    await west.alter_configs({topic: {"cleanup.policy": "compact"}})
+    await eventually(_compacted(west, topic), "the new side has compacted the last of them", 20)
+    with pytest.raises(SwitchRefused, match="differ"):
+        await partings(east, west, names)
 
 
 async def test_truncate_and_restore_gives_the_roles_back(pair, clients, tmp_path):
