@@ -28,6 +28,7 @@ from replicator.mirrors.keeping import Keeping
 from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition, State
 from replicator.mirrors.standing import Witness, gaps_of_before
+from replicator.mirrors.standstill import Standstill
 from replicator.mirrors.topics import Mirrored, MirrorTopics
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
@@ -85,6 +86,7 @@ class Mirrors:
             self._ends,
             self._record.store,
         )
+        self._standstill = Standstill()
         self.found = Mirrored()
         self._poke = asyncio.Event()
         self._problems: dict[str, str] = {}
@@ -187,6 +189,8 @@ class Mirrors:
 
     async def _observe(self) -> None:
         self._counting.look(self.partitions)
+        if (text := self._standstill.look(self.partitions)) is not None:
+            _log.warning("%s: %s", self._settings.name, text)
 
     def _ends(self) -> dict[TopicPartition, int]:
         return {tp: part.end for tp, part in self.partitions.items() if part.state is State.COPYING}
