@@ -25,6 +25,7 @@ from transfer.endpoint import (
     PositionLostError,
     RefusedError,
 )
+from transfer.kafka.away import Away
 from transfer.kafka.duty import on_duty
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
 from transfer.kafka.parts import outcome, parts_of
@@ -84,6 +85,7 @@ class KafkaSink:
         self._senders: dict[int, BrokerSender] = {}
         self._topic_ids: dict[str, bytes] = {}
         self._stale = asyncio.Event()
+        self._away = Away("target")
         self._producer: ProducerState | None = None
         self._producer_lock = asyncio.Lock()
         self._broken: BrokenEndpointError | None = None
@@ -316,8 +318,9 @@ class KafkaSink:
                 if not lane.identified and self._transactions is None:
                     lane.identify(await self.producer())
         except ProtocolError as error:
-            _log.warning("target metadata: %s", error)
+            self._away.failed(error)
             return
+        self._away.answers()
         for lane in lanes:
             topic = metadata.topics.get(lane.tp.topic)
             partition = topic.partitions.get(lane.tp.partition) if topic is not None else None

@@ -16,6 +16,7 @@ from protocol.client.metadata import TopicMetadata
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import BrokenEndpointError, Chunk, FaultKind, SourceFault
+from transfer.kafka.away import Away
 from transfer.kafka.duty import on_duty
 from transfer.kafka.fetcher import Arrival, BrokerFetcher, FetchSettings
 from transfer.kafka.positions import Reading, Trouble
@@ -36,6 +37,7 @@ class KafkaSource:
         self._arrived: asyncio.Queue[list[Arrival]] = asyncio.Queue(maxsize=2)
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._stale = asyncio.Event()
+        self._away = Away("source")
         self._expected: dict[TopicPartition, tuple[bytes, int]] = {}
         self._suspects: dict[TopicPartition, float] = {}
         self._broken: BrokenEndpointError | None = None
@@ -128,8 +130,9 @@ class KafkaSource:
         try:
             metadata = await self._client.metadata({reading.tp.topic for reading in wanted})
         except ProtocolError as error:
-            _log.warning("source metadata: %s", error)
+            self._away.failed(error)
             return
+        self._away.answers()
         for reading in wanted:
             if not reading.closed:
                 await self._place(reading, metadata.topics.get(reading.tp.topic))
