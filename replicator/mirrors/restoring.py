@@ -14,7 +14,7 @@ from typing import Any
 from protocol.client import ClusterClient
 from protocol.client.mirror_calls import Change
 from protocol.types import TopicPartition
-from replicator.mirrors.assessing import find_mirrors
+from replicator.mirrors.assessing import SwitchRefused, find_mirrors
 from replicator.mirrors.lineage import HEADROOM, MirrorSource
 from replicator.mirrors.reversing import Parting, reverse, reversible
 from replicator.mirrors.switching import Say, Switched, changed, heard, promote
@@ -53,9 +53,15 @@ async def truncate_and_restore(
     if names:
         cut = await reverse(old, new, names, back.name, folder, say)
         mirrors = await find_mirrors(old, back, tuple(names))
-        switched = await promote(
-            new, old, back, mirrors, say, timeout_s=timeout_s, fence=True, abort_open=abort_open
-        )
+        try:
+            switched = await promote(
+                new, old, back, mirrors, say, timeout_s=timeout_s, fence=True, abort_open=abort_open
+            )
+        except SwitchRefused as error:
+            raise SwitchRefused(
+                f"{error}; but for this: {settings.source.alias} is a mirror of {settings.target.alias} now,"
+                " which is written to as before. Run it again when that is settled"
+            ) from None
     switched.topics = sorted({*names, *home})
     await mirror_again(old, new, settings, switched.topics, say)
     return Restored(cut, switched)

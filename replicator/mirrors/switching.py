@@ -232,14 +232,13 @@ async def _transactions_end(
         for tp, stand in (await stands(target, mirrors)).items()
         if stand.open_transactions
     }:
-        count = sum(opened.values())
         if asyncio.get_running_loop().time() > end:
             where = ", ".join(sorted(str(tp) for tp in opened)[:3])
             raise SwitchRefused(
-                f"{count} transactions are open in {where}: end their producers,"
+                f"transactions are open in {len(opened)} partitions ({where}): end their producers,"
                 " wait for transaction.timeout.ms, or say --abort-open. Nothing was changed"
             )
-        say(f"{count} transactions are open; waiting for their end")
+        say(f"transactions are open in {len(opened)} partitions; waiting for their end")
         await asyncio.sleep(_TICK_S)
         await _drain(source, target, settings, mirrors, say, timeout_s=timeout_s, still=False)
 
