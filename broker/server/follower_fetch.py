@@ -105,7 +105,9 @@ class FollowerFetch(ClientFetch):
         asyncio.get_running_loop().call_soon(wake)
 
     def _moved(self) -> bool:
-        return (self._changes is not None and self._changes.arrived) or super()._moved()
+        if self._connection.hurried or (self._changes is not None and self._changes.arrived):
+            return True
+        return super()._moved()
 
     # -- a pass
 

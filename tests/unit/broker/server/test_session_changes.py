@@ -180,6 +180,22 @@ async def test_what_comes_between_the_look_and_the_waiting_is_not_missed(
     assert list(await asyncio.wait_for(follower.fetch(max_wait_ms=60_000), 40)) == [1]
 
 
+async def test_a_request_that_comes_between_the_look_and_the_waiting_ends_it(
+    node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that took the disk or several turns ends in another turn than that in which waiting begins."""
+    follower = Follower(node, 3)
+    await follower.settle()
+    watch = FollowerFetch._watch
+
+    def late(job: FollowerFetch, *arguments: Any) -> None:
+        job._connection.hurry()
+        watch(job, *arguments)
+
+    monkeypatch.setattr(FollowerFetch, "_watch", late)
+    assert await asyncio.wait_for(follower.fetch(max_wait_ms=60_000), 5) == {}
+
+
 async def test_who_was_at_rest_was_there_until_the_last_fetch(node: Served) -> None:
     """Else a follower of a partition without records would leave the ISR with the first record."""
     follower = Follower(node, 2)
