@@ -112,7 +112,9 @@ class Dispatcher:
         return encode_response(response, head.api_version, head.correlation_id)
 
     async def _finish(self, call: _Call, response: Awaitable[Any]) -> Outcome:
-        return self._outcome(call, await self._awaited(call, response))
+        outcome = self._outcome(call, await self._awaited(call, response))
+        # Here and not by the edge, which drops what it gets once the client has gone.
+        return await outcome.coroutine if isinstance(outcome, Pending) else outcome
 
     async def _awaited(self, call: _Call, response: Awaitable[Any]) -> Any:
         try:

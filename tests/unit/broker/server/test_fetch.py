@@ -14,12 +14,13 @@ import pytest
 
 from broker.log import LogSlice, NotCached, StorageFailed
 from broker.log.log_view import LogView
+from broker.server.dispatch import LARGE
 from broker.server.edge import Connection as ServedConnection
 from broker.server.fetch_job import READ_IN_A_TURN
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode
 from protocol.frames import encode_request
-from protocol.messages.fetch_request import FetchRequest
+from protocol.messages.fetch_request import FetchRequest, ForgottenTopic
 from protocol.records import decode_batches
 from tests.support.lone_broker import BROKER_ID
 from tests.support.served import Served, batch
@@ -294,6 +295,33 @@ def only_blocking(monkeypatch: pytest.MonkeyPatch, fails: str = "") -> None:
         return read(self, *arguments, blocking=True)
 
     monkeypatch.setattr(LogView, "read", without_cache)
+
+
+async def test_a_large_request_that_waits_for_what_then_is_on_the_disk_alone(
+    node: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.topics.create("t")
+    only_blocking(monkeypatch)
+    settle = ServedConnection._settle
+    outcomes: list[str] = []
+
+    def noted(self: ServedConnection, answer: Any, outcome: Any) -> None:
+        outcomes.append(type(outcome).__name__)
+        settle(self, answer, outcome)
+
+    monkeypatch.setattr(ServedConnection, "_settle", noted)
+    forgotten = [ForgottenTopic(topic="t", partitions=list(range(LARGE // 4)))]
+    request = node.fetch_request(
+        "t", 0, version=12, max_wait_ms=60_000, session_epoch=-1, forgotten_topics_data=forgotten
+    )
+    async with node.another() as reader, asyncio.timeout(SOON_S):
+        asked = asyncio.create_task(reader.send(request, 12))
+        while not node.broker.replicas.leader("t", 0)._watchers:
+            await asyncio.sleep(0.01)
+        await node.produce("t", batch(b"news"))
+        answer = await asked
+    assert values(answer.responses[0].partitions[0].records) == [b"news"]
+    assert outcomes == ["_Waiting", "Pending", "list"], "nothing that has begun is left to the edge"
 
 
 async def test_a_client_that_goes_away_just_after_a_long_fetch_leaves_nothing_behind(node: Served) -> None:
