@@ -97,6 +97,8 @@ class TargetInMemory:
         self.logs = {TopicPartition(name, 0): _Log() for name in topics}
         self.produces: Iterator[str] = iter(())
         self.ends: Iterator[str] = iter(())
+        self.refuses: set[bytes] = set()
+        """Values of records whose batches it does not take."""
         self._late: list[tuple[TopicPartition, str | None, bytes]] = []
         self._ids: dict[str, _Transactional] = {}
         self._producer_ids = 0
@@ -130,7 +132,10 @@ class TargetInMemory:
 
     async def produce(self, tp: TopicPartition, batch: bytes, **_: object) -> int:
         await asyncio.sleep(0)
-        return self._append(tp, None, bytes(batch))[1]
+        code, base = self._append(tp, None, bytes(batch))
+        if code:
+            raise KafkaError(code)
+        return base
 
     async def init_producer_id(self) -> ProducerId:
         await asyncio.sleep(0)
@@ -208,6 +213,8 @@ class TargetInMemory:
         self, tp: TopicPartition, transactional_id: str | None, batch: bytes
     ) -> tuple[ErrorCode, int]:
         log, header = self.logs[tp], read_header(batch)
+        if any(record.value in self.refuses for record in read_records(memoryview(batch), 0, header)):
+            return ErrorCode.MESSAGE_TOO_LARGE, -1
         if header.producer_id < 0:
             return ErrorCode.NONE, log.put(batch)
         known = log.producers.get(header.producer_id)

@@ -235,6 +235,8 @@ class KafkaSink:
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.follows_trouble(pending):
             self._retry(lane, pending)
+        elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.error is not None:
+            lane.close(lane.error, pending)  # one before it was refused, so it cannot be there
         elif code in _LOST or code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._begin_anew(lane, pending, f"the target answered {code.name}")
         elif code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:

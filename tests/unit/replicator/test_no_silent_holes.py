@@ -44,6 +44,7 @@ TP, MIRROR = TopicPartition("orders", 0), TopicPartition("east.orders", 0)
 SOURCE_ID, MIRROR_ID, PROGRESS_ID = bytes(15) + b"\1", bytes(15) + b"\2", bytes(15) + b"\3"
 SKIPS, TWICE = "skips", "twice"
 RESTART, GIVE_UP, SPOIL, FENCE = "restart", "give up", "spoil", "fence"
+TAKE = "take"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
@@ -66,6 +67,8 @@ class Case:
     ends: Sequence[str] = ()
     commands: Sequence[tuple[float, str]] = ()
     """After so many seconds."""
+    refuses: Sequence[bytes] = ()
+    """Values that the target does not take until it is told to."""
 
 
 class Source:
@@ -190,7 +193,7 @@ class Outcome:
 async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     source = Source(case)
     target = TargetInMemory({MIRROR.topic: MIRROR_ID, _PROGRESS: PROGRESS_ID})
-    target.produces, target.ends = iter(case.produces), iter(case.ends)
+    target.produces, target.ends, target.refuses = iter(case.produces), iter(case.ends), set(case.refuses)
     monkeypatch.setattr(parts, "KafkaSource", lambda *_: source)
     told = LinkSettings.model_validate(
         {
@@ -264,6 +267,8 @@ async def _command(made: Parts, target: TargetInMemory, commands: Sequence[tuple
             lane = made.sink._lanes.get(MIRROR)
             if lane is not None:
                 made.transactions.spoil(lane, "said so")
+        elif command == TAKE:
+            target.refuses.clear()
         elif command == FENCE and made.transactions is not None:
             await target.init_transactional_producer(made.transactions.transactional_id, 0)
         elif command == GIVE_UP and account is not None and account.state is State.RUNNING:
@@ -357,6 +362,19 @@ def test_where_the_outcome_of_a_transaction_is_not_known_stored_progress_counts(
         commands = [(ms / 1000, FENCE)]
         copy(Case(batches=[0, 1] * 12, ends=[end] * 30, commands=commands)).check(once=True)
         copy(Case(batches=[1] * 20, chunks=(2,), ends=[end] * 30, commands=commands)).check(once=True)
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("refused", range(0, 20, 3))
+def test_a_refused_batch_with_others_behind_it_stops_its_partition_and_aborts_nothing_for_ever(
+    once: bool, refused: int
+) -> None:
+    """What is on its way behind it comes out of order, and that is no reason to begin anew."""
+    case = Case(once, batches=[1] * 20, chunks=(4,), refuses=[b"%d" % refused], commands=[(50.0, TAKE)])
+    outcome = copy(case)
+    outcome.check(once=True)
+    assert "MESSAGE_TOO_LARGE" in outcome.reasons[0]
+    assert len(outcome.reasons) == 1
 
 
 # Rules of the link switched off: what the guard is for
