@@ -47,6 +47,11 @@ class Counts:
         self.committed += 1
         self.committed_at = time.time()
 
+    def abort(self, why: str) -> None:
+        """One was aborted."""
+        self.aborted += 1
+        self.aborted_why = why
+
     def to_json(self) -> dict[str, Any]:
         """For the status."""
         age = None if self.committed_at is None else round(time.time() - self.committed_at, 3)

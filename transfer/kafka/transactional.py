@@ -63,6 +63,7 @@ class Transactions:
         self._sequences: dict[TopicPartition, int] = {}
         self._candidates = Candidates()
         self._current: Transaction | None = None
+        self._closing = False
         self._ended = asyncio.Event()
         self._stirred = asyncio.Event()
         self._wake: Callable[[ProduceLane], None] = lambda _: None
@@ -161,11 +162,8 @@ class Transactions:
 
     def to_json(self) -> dict[str, Any]:
         """For the status."""
-        return {
-            "transactional_id": self.transactional_id,
-            **self.counts.to_json(),
-            "problem": self.problem,
-        }
+        here = {"transactional_id": self.transactional_id, "problem": self.problem}
+        return here | self.counts.to_json()
 
     async def settled(self) -> None:
         """Returns when what became of the transaction of this moment is known."""
@@ -175,9 +173,9 @@ class Transactions:
     # The course of things
 
     async def run(self) -> None:
-        """Transaction after transaction, for ever."""
+        """Transaction after transaction, until `abort_open`."""
         pause = ASK_AGAIN_S
-        while True:
+        while not self._closing:
             self._stirred.clear()
             if not self._candidates.now(self._time()) and not self._journal.pending:
                 await self._wait(self._candidates.wait_s(self._time()))
@@ -192,7 +190,9 @@ class Transactions:
                 pause = min(pause * 2, 2.0)
 
     async def abort_open(self) -> None:
-        """At the end: readers need not wait for the transaction's timeout."""
+        """At the end: readers need not wait for the transaction's timeout. None begins behind this one, which
+        would be taken for it."""
+        self._closing = True
         now, producer = self._current, self._producer.id
         if now is not None and now.lanes and producer is not None:
             now.spoil("closed")
@@ -247,8 +247,7 @@ class Transactions:
                 self.counts.commit()
                 now.committed()
             else:
-                self.counts.aborted += 1
-                self.counts.aborted_why = now.spoiled or "it could not be ended"
+                self.counts.abort(now.spoiled or "it could not be ended")
                 self._producer.ask_for_next_epoch()
                 _log.warning("%s: a transaction was aborted: %s", self.transactional_id, now.spoiled)
                 now.failed(outcome, f"its transaction was aborted ({now.spoiled})")

@@ -188,6 +188,31 @@ async def test_what_stands_behind_a_write_that_was_given_up_is_not_in_the_next_t
     assert (await within(target.write(A))).records == 3
 
 
+async def test_the_abort_at_the_end_finds_no_later_transaction(target):
+    """It is meant for the one of that moment, whose commit may be answered first, and would end the next one,
+    which has the same id and epoch."""
+    answered, asked_for = asyncio.Event(), target.coordinator.end_transaction
+
+    async def slow(name, producer, *, commit):
+        await asked_for(name, producer, commit=commit)
+        await answered.wait()
+
+    target.coordinator.end_transaction = slow
+    first, second = target.write(A), None
+    async with asyncio.timeout(20):
+        while not target.coordinator.ends():
+            await asyncio.sleep(0.001)
+        second = target.write(B)
+        closing = asyncio.create_task(target.transactions.abort_open())
+        await asyncio.sleep(0)
+        answered.set()
+        await closing
+        await first
+        await asyncio.sleep(0.05)
+    assert [call[2] for call in target.coordinator.calls if call[0] == "add"] == [[A, PROGRESS]]
+    assert not second.done()
+
+
 async def test_a_partition_without_answers_costs_the_others_one_transaction(target):
     target.silent.add(B)
     stuck, other = target.write(B), target.write(A)
