@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,8 @@ class CopyTopic:
     partitions: int
     exists: bool
     offsets: int
+    records_there: int = 0
+    """Offsets that the topic at the target holds of which no copy under this name has progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class CopyPlan:
                     "partitions": one.partitions,
                     "exists": one.exists,
                     "offsets": one.offsets,
+                    "records_there": one.records_there,
                 }
                 for one in self.topics
             ],
@@ -145,6 +149,8 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         ]
         first, ends = await _ranges(source, spots)
         progress = await ProgressStore(target, settings.progress_topic).refresh()
+        stored = _stored(progress, found.wanted, spots)
+        strange = await _strange(target, found.wanted, {tp.topic for tp in stored})
     topics = tuple(
         CopyTopic(
             name,
@@ -152,10 +158,38 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
             len(wanted.source.partitions),
             wanted.target is not None,
             sum(ends[tp] - first[tp] for tp in spots if tp.topic == name),
+            strange.get(name, 0),
         )
         for name, wanted in sorted(found.wanted.items())
     )
-    return CopyPlan(settings, topics, ends, found.refused, _stored(progress, found.wanted, spots))
+    return CopyPlan(settings, topics, ends, found.refused, stored)
+
+
+def refuse_strange(plan: CopyPlan) -> None:
+    """A topic that holds records already would get all of the source's behind them. Raises CopyError."""
+    strange = [f"{one.at_target} ({one.records_there:,})" for one in plan.topics if one.records_there]
+    if strange:
+        raise CopyError(
+            f"the target holds records already in {', '.join(strange)}, and progress of no copy between these"
+            " topics: to write behind what is there, say --append; to copy elsewhere, --rename; if a copy"
+            " with --name wrote them, say that name"
+        )
+
+
+async def _strange(
+    target: ClusterClient, wanted: Mapping[str, Wanted], known: Collection[str]
+) -> dict[str, int]:
+    there = {
+        TopicPartition(one.target.name, number): name
+        for name, one in wanted.items()
+        if one.target is not None and name not in known
+        for number in one.target.partitions
+    }
+    first, last = await _ranges(target, list(there)) if there else ({}, {})
+    found: Counter[str] = Counter()
+    for tp, name in there.items():
+        found[name] += last[tp] - first[tp]
+    return found
 
 
 def _stored(

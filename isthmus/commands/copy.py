@@ -14,7 +14,7 @@ from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, note, print_json, p
 from isthmus.topologies import access_of
 
 if TYPE_CHECKING:
-    from replicator.copying import CopyPlan, CopyProgress, CopyRequest, CopyResult
+    from replicator.copying import CopyPlan, CopyProgress, CopyRequest, CopyResult, CopyTopic
 
 
 def copy(
@@ -50,6 +50,9 @@ def copy(
     topology: Annotated[
         Path | None, typer.Option("--topology", "-f", help="YAML where names of clusters are found")
     ] = None,
+    append: Annotated[
+        bool, typer.Option("--append", help="also into topics that hold records already, behind those")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show what would be copied, and do nothing")
     ] = False,
@@ -58,7 +61,8 @@ def copy(
     """Copy topics from one cluster to another, once or for ever; the same command again goes on.
 
     Records keep their partitions, order, keys, headers, times and compression. Topics that are missing at the
-    target are made with the source's partitions and settings. Progress is kept in the target cluster: a copy
+    target are made with the source's partitions and settings; one that holds records of something else is
+    refused without --append. Progress is kept in the target cluster: a copy
     that was stopped or killed goes on where it was and writes nothing twice. Groups and ACLs are not copied:
     that is a link's work (isthmus replicate).
 
@@ -87,7 +91,7 @@ def copy(
         name=name,
         replication_factor=replication_factor,
     )
-    raise typer.Exit(uvloop.run(_copy(request, dry_run=dry_run, as_json=as_json)))
+    raise typer.Exit(uvloop.run(_copy(request, append=append, dry_run=dry_run, as_json=as_json)))
 
 
 def _request(
@@ -151,13 +155,15 @@ def _rules(texts: list[str] | None) -> tuple[Any, ...]:
         fail(f"--rename: {error}", USAGE)
 
 
-async def _copy(request: CopyRequest, *, dry_run: bool, as_json: bool) -> int:
+async def _copy(request: CopyRequest, *, append: bool, dry_run: bool, as_json: bool) -> int:
     from isthmus.logs import log_to_stderr
     from protocol.errors import ProtocolError
-    from replicator.copying import CopyError, plan_copy, run_copy
+    from replicator.copying import CopyError, plan_copy, refuse_strange, run_copy
 
     try:
         plan = await plan_copy(request)
+        if not (append or dry_run):
+            refuse_strange(plan)
     except CopyError as error:
         fail(str(error), USAGE)
     except (ProtocolError, ValueError) as error:
@@ -190,13 +196,19 @@ def _show_plan(plan: CopyPlan, *, as_json: bool) -> None:
                 one.at_target,
                 one.partitions,
                 one.offsets,
-                "is there" if one.exists else "will be made",
+                _there(one),
             )
             for one in plan.topics
         ],
     )
     for topic, reason in sorted(plan.not_copied.items()):
         say(f"not copied: {topic}: {reason}")
+
+
+def _there(topic: CopyTopic) -> str:
+    if topic.records_there:
+        return f"holds {topic.records_there:,} others: needs --append"
+    return "is there" if topic.exists else "will be made"
 
 
 def _show_result(plan: CopyPlan, result: CopyResult, *, until_now: bool, as_json: bool) -> None:

@@ -143,6 +143,30 @@ async def test_a_naming_policy_that_is_changed_and_changed_back_doubles_nothing(
         assert await content(east, topic) == await content(west, there)
 
 
+async def test_a_topic_that_holds_something_else_is_not_written_behind_without_a_word(pair, clients):
+    """E.g. the same records, copied by somebody else: all would be there twice."""
+    east, west = clients
+    topic = fresh("taken")
+    for cluster in clients:
+        await create(cluster, topic)
+    await produce(east, topic, some(5, "here"))
+    await produce(west, topic, some(3, "there"))
+    what = (*ends(pair), "--topics", topic, "--name", topic, "--until-now")
+    code, out, err = await run("copy", *what)
+    assert code == 2, out
+    assert f"{topic} (3)" in err
+    assert "--append" in err
+    code, out, _ = await run("copy", *what, "--dry-run")
+    assert "holds 3 others: needs --append" in out
+    assert len(await records(west, topic)) == 3
+    for _ in range(2):  # once it has progress there, it goes on
+        code, _, err = await run(
+            "copy", *what, *(() if len(await records(west, topic)) > 3 else ("--append",))
+        )
+        assert code == 0, err
+        assert len(await records(west, topic)) == 8
+
+
 async def test_a_killed_copy_goes_on_and_writes_nothing_twice(pair, clients):
     east, west = clients
     topic = fresh("killed")
