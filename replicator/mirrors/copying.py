@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -27,6 +26,7 @@ from replicator.mirrors.partition import MirrorPartition, Piece, State
 from replicator.mirrors.room import Room, alone
 from replicator.mirrors.terms import AT_ONCE, portions
 from replicator.settings import Flow
+from replicator.troubles import now_ms
 from transfer.kafka.positions import last_batch
 from transfer.pace import Pace
 
@@ -141,7 +141,7 @@ class Copying:
 
     async def _align(self, parts: list[MirrorPartition]) -> None:
         try:
-            await self._aligner.align(parts, _now_ms())
+            await self._aligner.align(parts, now_ms())
         except Exception as error:  # noqa: BLE001 - of one of them, and which is not known where they are many
             left = [part for part in parts if part.state is State.ALIGNING]
             for part in left:
@@ -260,7 +260,7 @@ class Copying:
 
     def _take(self, part: MirrorPartition, found: Fetched) -> None:
         moves = found.log_start_offset > part.source_start
-        part.heard(found.log_start_offset, found.high_watermark, _now_ms())
+        part.heard(found.log_start_offset, found.high_watermark, now_ms())
         stop, next_offset, _ = last_batch(found.records)
         if stop and next_offset > part.position:
             part.fetched = next(self._turns)
@@ -345,7 +345,7 @@ class Copying:
             else:
                 part.done(piece)
                 if part.level:
-                    part.level_ms = _now_ms()
+                    part.level_ms = now_ms()
 
     def _refused(self, part: MirrorPartition, answer: MirrorAnswer | None) -> None:
         """For where it stood, or for another leader: settled by asking. Others are said aloud."""
@@ -376,10 +376,6 @@ async def _first(event: asyncio.Event, timeout_s: float) -> None:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def level(parts: Iterable[MirrorPartition]) -> bool:
