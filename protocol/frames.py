@@ -70,25 +70,31 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHead, int]:
 
 
 def encode_request(
-    message: Request[Any],
+    message: Request[Any], version: int, correlation_id: int, client_id: str | None = None
+) -> list[Buffer]:
+    """A request with header and size, as segments."""
+    return with_header(type(message), version, correlation_id, client_id, encode(message, version))
+
+
+def with_header(
+    request: type[Request[Any]],
     version: int,
     correlation_id: int,
-    client_id: str | None = None,
-    body: list[Buffer] | None = None,
+    client_id: str | None,
+    body: list[Buffer],
 ) -> list[Buffer]:
-    """A request with header and size, as segments. `body` is the message where that is encoded already."""
-    api = APIS[message.API_KEY]
+    """As `encode_request`, for a request of this class whose `body` is encoded already."""
+    api = APIS[request.API_KEY]
     client = b"" if client_id is None else client_id.encode()
     tail = client + b"\0" if api.is_flexible(version) else client
-    segments = encode(message, version) if body is None else body
-    size = _REQUEST.size + len(tail) + sum(map(len, segments))
+    size = _REQUEST.size + len(tail) + sum(map(len, body))
     try:
         head = _SIZED_REQUEST.pack(
             size, api.key, version, correlation_id, -1 if client_id is None else len(client)
         )
     except StructError as failure:
         raise EncodeError(f"{api.name} request header: {failure}") from None
-    return _in_front(head + tail, segments)
+    return _in_front(head + tail, body)
 
 
 def encode_response(message: Response, version: int, correlation_id: int) -> list[Buffer]:

@@ -7,10 +7,23 @@ that turn is most of what it costs, and two of them are a third of the time that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def begin(work: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
+    """What `work` gives, as a future, also where it fails at once; a coroutine is begun (`start`)."""
+    try:
+        given = work()
+    except Exception as error:  # noqa: BLE001 - it is for who waits
+        failed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        failed.set_exception(error)
+        return failed
+    if isinstance(given, asyncio.Future):
+        return given
+    return start(given) if isinstance(given, Coroutine) else asyncio.ensure_future(given)
 
 
 def start(work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:

@@ -8,6 +8,7 @@ moved as it is.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -152,12 +153,12 @@ class BatchSource(Protocol):
 class BatchSink(Protocol):
     """Takes chunks. Calls for one partition are made in offset order and may overlap (several in flight)."""
 
-    async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
-        """Appends a chunk to `tp` (a name of the target) and returns once it is acknowledged.
+    def write(self, tp: TopicPartition, chunk: Chunk) -> Awaitable[Copied]:
+        """Appends a chunk to `tp` (a name of the target); what it gives is there once it is acknowledged.
 
         Retries what can be retried, in order. Raises RefusedError; later writes of the same partition that
-        were in flight then fail too, so that the caller can go on at the refused offset. Up to where it first
-        waits it runs in the caller's task (`transfer.eager`): no time limits before that.
+        were in flight then fail too, so that the caller can go on at the refused offset. A coroutine runs in
+        the caller's task up to where it first waits (`transfer.eager`): no time limits before that.
         """
 
     async def aclose(self) -> None:

@@ -15,10 +15,11 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from protocol.types import TopicPartition
-from transfer.eager import start
+from transfer.eager import begin, start
 from transfer.endpoint import (
     BatchSink,
     BatchSource,
@@ -211,7 +212,7 @@ class Engine:
     def _write(self, lane: _Lane, chunk: Chunk) -> None:
         self._observer.seen(chunk)
         if chunk.first_offset == lane.position:
-            task = start(self._sink.write(lane.target, chunk))
+            task = begin(partial(self._sink.write, lane.target, chunk))
             lane.position = chunk.next_offset
         else:  # it fails in its turn: what is on its way is before it
             task = start(_out_of_place(lane, chunk))

@@ -18,6 +18,7 @@ from typing import Any, Final, Self, TypeVar
 
 from protocol.api import APIS
 from protocol.client.errors import (
+    ClientError,
     ConnectError,
     ConnectionLostError,
     NotSupportedError,
@@ -29,12 +30,15 @@ from protocol.client.frames import FrameReceiver
 from protocol.client.security import Sasl, authenticate
 from protocol.codec.schema import Request, Response
 from protocol.errors import DecodeError, ErrorCode, KafkaError
-from protocol.frames import correlation_id_of, decode_response, encode_request
+from protocol.frames import correlation_id_of, decode_response, encode_request, with_header
 from protocol.messages.api_versions_request import ApiVersionsRequest
 from protocol.messages.api_versions_response import ApiVersionsResponse
 from protocol.types import Buffer
 
 R = TypeVar("R", bound=Response)
+
+Answered = Callable[[memoryview | ClientError], None]
+"""Hears the frame of an answer, or why there is none. Must not raise."""
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 DEFAULT_MAX_FRAME: Final = 256 * 1024 * 1024
@@ -45,6 +49,29 @@ _USED_SHARE: Final = 0.85
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 _SOFTWARE: Final = {"client_software_name": "isthmus", "client_software_version": "0.1.0"}
+
+
+class _Call:
+    """Somebody who is called with the answer; as much of a future as the connection looks at."""
+
+    __slots__ = ("_answered", "_over", "deadline", "request")
+
+    def __init__(self, request: type[Request[Any]], deadline: float, answered: Answered) -> None:
+        self.request = request
+        self.deadline = deadline
+        self._answered = answered
+        self._over = False
+
+    def done(self) -> bool:
+        return self._over
+
+    def set_result(self, frame: memoryview) -> None:
+        self._over = True
+        self._answered(frame)
+
+    def set_exception(self, error: ClientError) -> None:
+        self._over = True
+        self._answered(error)
 
 
 class Connection:
@@ -64,7 +91,9 @@ class Connection:
         """API key -> lowest and highest version that the broker speaks."""
         self._client_id = client_id
         self._timeout_s = timeout_s
-        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._waiting: dict[int, asyncio.Future[memoryview] | _Call] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        """When the next of those that are called may be overdue."""
         self._ids = itertools.count(1)
         self._lost: str | None = None
         self._retire_at = math.inf
@@ -177,6 +206,44 @@ class Connection:
         except DecodeError as error:
             raise DecodeError(f"{self.peer}: answer to {_name(type(request))}: {error}") from error
 
+    def call(self, request: type[Request[Any]], version: int, body: list[Buffer], answered: Answered) -> bool:
+        """As `send`, without a task, a future and a timer for each: `answered` is called with the answer's
+        frame, or with the error. `body` is the encoded request. False where one would have to wait before
+        writing (`writable`), or the connection is lost: nothing is sent then."""
+        transport = self._transport
+        if self._writers or self._receiver.full or self._lost is not None or transport is None:
+            return False
+        correlation_id = next(self._ids) & 0x7FFF_FFFF
+        segments = with_header(request, version, correlation_id, self._client_id, body)
+        loop = asyncio.get_running_loop()
+        self._waiting[correlation_id] = _Call(request, loop.time() + self._timeout_s, answered)
+        if self._watch is None:
+            self._watch = loop.call_later(self._timeout_s, self._look)
+        transport.writelines(segments)
+        return True
+
+    @property
+    def full(self) -> bool:
+        """Whether `call` would have to wait."""
+        return bool(self._writers) or self._receiver.full
+
+    async def writable(self) -> None:
+        """Waits while the broker takes bytes more slowly than we have them, until the connection ends."""
+        async with self._writing:
+            await self._receiver.writable()
+
+    def _look(self) -> None:
+        """Finds out whether a call is overdue; they were made in the order of their deadlines."""
+        self._watch = None
+        call = next((entry for entry in self._waiting.values() if isinstance(entry, _Call)), None)
+        if call is None or self._lost is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if call.deadline > loop.time():
+            self._watch = loop.call_at(call.deadline, self._look)
+        else:
+            self._give_up(call, call.request, self._timeout_s)
+
     async def post(self, request: Request[Any], version: int | None = None) -> None:
         """Sends a request that gets no answer (Produce with acks=0)."""
         if version is None:
@@ -218,10 +285,15 @@ class Connection:
         self, answer: asyncio.Future[memoryview], request: type[Request[Any]], timeout_s: float
     ) -> None:
         if not answer.done():
-            answer.set_exception(
-                RequestTimeoutError(f"{self.peer}: no answer to {_name(request)} within {timeout_s:g} s")
-            )
-            self._receiver.abort(f"an earlier request ({_name(request)}) timed out")
+            self._give_up(answer, request, timeout_s)
+
+    def _give_up(
+        self, answer: asyncio.Future[memoryview] | _Call, request: type[Request[Any]], timeout_s: float
+    ) -> None:
+        self._receiver.abort(f"an earlier request ({_name(request)}) timed out")
+        answer.set_exception(
+            RequestTimeoutError(f"{self.peer}: no answer to {_name(request)} within {timeout_s:g} s")
+        )
 
     def _encode(
         self,
@@ -230,7 +302,9 @@ class Connection:
         correlation_id: int,
         body: list[Buffer] | None = None,
     ) -> list[Buffer]:
-        return encode_request(request, version, correlation_id, self._client_id, body)
+        if body is not None:
+            return with_header(type(request), version, correlation_id, self._client_id, body)
+        return encode_request(request, version, correlation_id, self._client_id)
 
     def _written(self, segments: list[Buffer]) -> bool:
         """Writes at once where nobody waits to write."""
@@ -266,6 +340,8 @@ class Connection:
         if self._lost is not None:
             return
         self._lost = reason
+        if self._watch is not None:
+            self._watch.cancel()
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             if not answer.done():

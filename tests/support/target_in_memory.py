@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from protocol.client import (
 )
 from protocol.codec import decode
 from protocol.errors import ErrorCode, KafkaError
+from protocol.frames import encode_response
 from protocol.messages.produce_request import ProduceRequest
 from protocol.messages.produce_response import (
     PartitionProduceResponse,
@@ -286,22 +287,31 @@ class _Connection:
         self._cluster = cluster
         self._arrival = 0.0
         self.closed = False
+        self.full = False
 
     def version_of(self, request: Any, highest: int | None = None) -> int:
         return min(12, highest or 12)
 
-    async def send(self, request: Any, version: int, *, encoded: Any) -> ProduceResponse:
-        body = decode(ProduceRequest, version, b"".join(encoded(version)))
+    def call(self, request: Any, version: int, body: list[Any], answered: Callable[[Any], None]) -> bool:
+        if self.closed:
+            return False
+        produced = decode(ProduceRequest, version, b"".join(body))
         loop = asyncio.get_running_loop()
         self._arrival = max(loop.time() + _WAY_S, self._arrival + _APART_S)  # requests stay in order
-        await asyncio.sleep(self._arrival - loop.time())
+        loop.call_at(self._arrival, self._arrive, produced, version, answered)
+        return True
+
+    def _arrive(self, produced: ProduceRequest, version: int, answered: Callable[[Any], None]) -> None:
         if self.closed:
-            raise ClientError("the connection is closed")
+            answered(ClientError("the connection is closed"))
+            return
         try:
-            return self._cluster.produced(body)
-        except ClientError:
+            response = self._cluster.produced(produced)
+        except ClientError as error:
             self.closed = True
-            raise
+            answered(error)
+            return
+        answered(memoryview(b"".join(encode_response(response, version, 1))[4:]))
 
     async def close(self) -> None:
         self.closed = True

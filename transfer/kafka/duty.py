@@ -26,9 +26,14 @@ def on_duty(
 
     def ended(task: asyncio.Future[None]) -> None:
         if not task.cancelled() and (fault := task.exception()) is not None:
-            error = BrokenEndpointError(f"an unforeseen fault: {fault!r}")
-            error.__cause__ = fault
-            broken(error)
+            report(fault, broken)
 
     task.add_done_callback(ended)
     return task
+
+
+def report(fault: BaseException, broken: Broken) -> None:
+    """Tells of an unforeseen fault, also one of a call that no task makes."""
+    error = BrokenEndpointError(f"an unforeseen fault: {fault!r}")
+    error.__cause__ = fault
+    broken(error)

@@ -125,6 +125,8 @@ class ProduceLane:
         self.topic_id = topic_id
         self.not_before = 0.0
         self.error: TransferError | None = None
+        self.broken: Exception | None = None
+        """What writes fail with, whatever `error` says, once the whole endpoint is broken."""
         self.retries = 0
         self._blocked: TransferError | None = None
         self._producer = producer or _NOBODY
@@ -161,7 +163,7 @@ class ProduceLane:
         error = self.error or self._blocked or self._out_of_place(ticket)
         if error is not None:
             self.block(error)
-            ticket.done.set_exception(error)
+            ticket.done.set_exception(self.broken or error)
             return
         ticket.open = len(ticket.batches)
         self._tickets.append(ticket)
@@ -309,7 +311,7 @@ class ProduceLane:
             if self._gate is not None and error.copied is not None:
                 self._gate.landed(self, ticket, error.copied, error)
             elif not ticket.done.done():
-                ticket.done.set_exception(error)
+                ticket.done.set_exception(self.broken or error)
             ticket.batches.clear()
             error = ClosedError(f"{self.tp.topic}-{self.tp.partition}: an earlier write failed")
 

@@ -1,55 +1,95 @@
-"""Produce requests of whole batches, written straight into segments: no object per partition (KIP-482).
+"""Produce requests of whole batches, written straight into segments, and the answers that say only where
+each batch is: no object per partition (KIP-482).
 
-Owns the flexible versions that every broker since 2.4 speaks; older ones go the general way, by
-`protocol.codec`. What it writes is the same, byte for byte (a test compares them).
+Owns the flexible versions that every broker since 2.4 speaks; older ones, and answers with anything else in
+them, go the general way, by `protocol.codec`. What is written and read is the same (tests compare them).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Final
+from struct import error as StructError  # noqa: N812
+from typing import TYPE_CHECKING, Final
 
-from protocol.codec.wire import string_length, uvarint
-from protocol.types import Buffer, TopicPartition
+from protocol.codec.wire import Malformed, read_uvarint, string_length, uvarint
+from protocol.types import Buffer
+
+if TYPE_CHECKING:
+    from transfer.kafka.lane import Pending, ProduceLane
 
 VERSIONS: Final = range(9, 14)
 _IDS_FROM: Final = 13
 _ALL: Final = -1
 _HEAD: Final = Struct(">hi")
 _INDEX: Final = Struct(">i")
+_PLACED: Final = Struct(">ihqqq3s")
+"""Partition, error code, base offset, append time, log start offset; record errors, message and tags."""
+_NOTHING_MORE: Final = b"\1\0\0"
 
 
 def produce_body(
     version: int,
     timeout_ms: int,
-    batches: Iterable[tuple[TopicPartition, list[Buffer]]],
+    batches: Mapping[str, Mapping[int, tuple[ProduceLane, Pending]]],
     topic_id: Callable[[str], bytes],
     transactional_id: str | None = None,
 ) -> list[Buffer] | None:
     """The request after its header (acks=all), None for versions that are not written here.
 
-    Each partition has one batch, as two segments: its header and its payload.
+    `batches` are by topic and partition, each sealed: two segments, its header and its payload.
     """
     if version not in VERSIONS:
         return None
-    topics: dict[str, list[tuple[int, list[Buffer]]]] = {}
-    for (name, index), segments in batches:
-        topics.setdefault(name, []).append((index, segments))
     body: list[Buffer] = []
-    small = _text(transactional_id) + _HEAD.pack(_ALL, timeout_ms) + uvarint(len(topics) + 1)
-    for name, partitions in topics.items():
+    small = _text(transactional_id) + _HEAD.pack(_ALL, timeout_ms) + uvarint(len(batches) + 1)
+    for name, partitions in batches.items():
         text = name.encode()
         small += topic_id(name) if version >= _IDS_FROM else string_length(len(text)) + text
         small += uvarint(len(partitions) + 1)
-        for index, (front, payload) in partitions:
+        for index, (_, pending) in partitions.items():
+            front, payload = pending.segments or (b"", b"")
             size = uvarint(len(front) + len(payload) + 1)
-            body.append(small + _INDEX.pack(index) + size + front)
-            body.append(payload)
+            body += (small + _INDEX.pack(index) + size + front, payload)
             small = b"\0"
         small += b"\0"
     body.append(small + b"\0")
     return body
+
+
+def landed(version: int, frame: memoryview) -> list[tuple[bytes | str, int, int]] | None:
+    """(topic, partition, base offset) of each batch, the topic by id from v13 on; None where the answer says
+    more than that (errors, new leaders), is damaged or of another version.
+
+    `frame` is the whole answer, with its header (v1).
+    """
+    if version not in VERSIONS:
+        return None
+    found: list[tuple[bytes | str, int, int]] = []
+    try:
+        if frame[4]:
+            return None
+        topics, pos = read_uvarint(frame, 5)
+        for _ in range(topics - 1):
+            key: bytes | str
+            if version >= _IDS_FROM:
+                key, pos = bytes(frame[pos : pos + 16]), pos + 16
+            else:
+                size, pos = read_uvarint(frame, pos)
+                key, pos = str(frame[pos : pos + size - 1], "utf-8"), pos + size - 1
+            partitions, pos = read_uvarint(frame, pos)
+            for _ in range(partitions - 1):
+                index, code, base_offset, _, _, rest = _PLACED.unpack_from(frame, pos)
+                if code or rest != _NOTHING_MORE:
+                    return None
+                found.append((key, index, base_offset))
+                pos += _PLACED.size
+            if frame[pos]:
+                return None
+            pos += 1
+        return None if frame[pos + 4] else found  # behind the throttle time
+    except (IndexError, StructError, UnicodeDecodeError, Malformed):
+        return None
 
 
 def _text(value: str | None) -> bytes:

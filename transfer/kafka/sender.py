@@ -3,6 +3,8 @@
 Owns gathering batches of many partitions into Produce requests (one batch of a partition per request, as
 Kafka wants), pipelining them over one connection, and handing answers back in order. Order, retries and
 sequences of a partition are decided in `lane`; leaders in `sink`.
+
+What happens for each request happens in calls: a task for each took a third of the time.
 """
 
 from __future__ import annotations
@@ -10,24 +12,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from protocol.client.connection import Connection
+from protocol.codec import encode
 from protocol.errors import ProtocolError
+from protocol.frames import decode_response
 from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.produce_response import PartitionProduceResponse, ProduceResponse
-from protocol.types import TopicPartition
-from transfer.kafka.duty import Broken, on_duty
+from protocol.messages.produce_response import PartitionProduceResponse
+from transfer.kafka.duty import Broken, on_duty, report
 from transfer.kafka.lane import Pending, ProduceLane
-from transfer.kafka.produce_body import produce_body
+from transfer.kafka.produce_body import landed, produce_body
 
 _log = logging.getLogger("isthmus.transfer")
 
-Sent = dict[TopicPartition, tuple[ProduceLane, Pending]]
+Sent = dict[str, dict[int, tuple[ProduceLane, Pending]]]
+"""By topic and partition."""
 
 _DIAL_AGAIN_S = 0.2
 _ASK_AGAIN_S = 0.1
 _PARTITIONS_ADDED = 11
 """The last version of Produce whose partitions the producer adds to a transaction by itself (KIP-890)."""
+_BY_ID_FROM = 13
 
 
 class BrokerSender:
@@ -36,8 +42,9 @@ class BrokerSender:
     def __init__(
         self,
         dial: Callable[[], Awaitable[Connection]],
-        answered: Callable[[ProduceLane, Pending, PartitionProduceResponse], None],
-        lost: Callable[[Sent], None],
+        landed: Callable[[ProduceLane, Pending, int], None],
+        failed: Callable[[ProduceLane, Pending, PartitionProduceResponse], None],
+        lost: Callable[[list[tuple[ProduceLane, Pending]]], None],
         unreachable: Callable[[list[ProduceLane]], None],
         *,
         request_bytes: int,
@@ -47,26 +54,35 @@ class BrokerSender:
         may_write: Callable[[], bool] = lambda: True,
         transactional_id: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`landed` hears of each batch with its base offset, `failed` of those with an error code, `lost` of
+        those without an answer, `unreachable` of who wanted to send while nobody could be reached."""
         self._may_write = may_write
         self._transactional_id = transactional_id
         self._asking: asyncio.TimerHandle | None = None
         self._dial = dial
-        self._answered = answered
+        self._landed = landed
+        self._failed = failed
         self._lost = lost
         self._unreachable = unreachable
         self._request_bytes = request_bytes
         self._timeout_ms = timeout_ms
         self._topic_ids = topic_ids
         self._ready: dict[ProduceLane, None] = {}
-        self._wake = asyncio.Event()
-        self._requests: set[asyncio.Future[None]] = set()
         self._broken = broken
-        self._task = on_duty(self._run(), broken)
+        self._connection: Connection | None = None
+        self._version = 0
+        self._due = False
+        self._waiting: asyncio.Future[None] | None = None
+        """For a connection, or until it takes more bytes."""
+        self._closed = False
 
     def wake(self, lane: ProduceLane) -> None:
         """Says that `lane` may have a batch to send."""
         self._ready[lane] = None
-        self._wake.set()
+        if not self._due:
+            self._due = True
+            # Not at once: what other partitions have by then goes into the same request.
+            asyncio.get_running_loop().call_soon(self._send_all)
 
     def drop(self, lane: ProduceLane) -> None:
         """Forgets a lane that has another leader now, or is closed."""
@@ -74,106 +90,145 @@ class BrokerSender:
 
     async def close(self) -> None:
         """Ends the connection; answers on their way are lost."""
-        for task in (self._task, *self._requests):
-            task.cancel()
-        await asyncio.gather(self._task, *self._requests, return_exceptions=True)
+        self._closed = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+            await asyncio.gather(self._waiting, return_exceptions=True)
+        if self._connection is not None:
+            await self._connection.close()
 
-    async def _run(self) -> None:
-        connection: Connection | None = None
+    def _send_all(self) -> None:
+        self._due = False
+        if self._closed or self._waiting is not None or not self._ready:
+            return
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                if not self._ready:
-                    continue
-                try:
-                    if connection is None or connection.closed:
-                        connection = await self._dial()
-                except ProtocolError as error:
-                    _log.info("produce: %s", error)
-                    lanes, self._ready = list(self._ready), {}
-                    self._unreachable(lanes)
-                    await asyncio.sleep(_DIAL_AGAIN_S)
-                    continue
-                while sent := self._gather():
-                    task = on_duty(self._exchange(connection, sent), self._broken, at_once=True)
-                    self._requests.add(task)
-                    task.add_done_callback(self._requests.discard)
-        finally:
-            if connection is not None:
-                await connection.close()
+            connection = self._connection
+            while connection is not None and not connection.closed:
+                if connection.full:
+                    self._wait(connection.writable())
+                    return
+                sent = self._gather()
+                if not sent:
+                    return
+                self._send(connection, sent)
+            self._wait(self._connect())
+        except Exception as fault:  # noqa: BLE001 (nobody waits for this call)
+            report(fault, self._broken)
+
+    def _wait(self, work: Awaitable[None]) -> None:
+        async def waited() -> None:
+            try:
+                await work
+            finally:
+                self._waiting = None
+            self._send_all()
+
+        self._waiting = on_duty(waited(), self._broken)
+
+    async def _connect(self) -> None:
+        try:
+            connection = await self._dial()
+            newest = None if self._transactional_id() is None else _PARTITIONS_ADDED
+            self._version = connection.version_of(ProduceRequest, newest)
+            self._connection = connection
+        except ProtocolError as error:
+            _log.info("produce: %s", error)
+            lanes, self._ready = list(self._ready), {}
+            self._unreachable(lanes)
+            await asyncio.sleep(_DIAL_AGAIN_S)
 
     def _gather(self) -> Sent:
         """Takes at most one batch per lane, up to the size of a request; none without permission to write."""
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now = loop.time()
         sent: Sent = {}
         if not self._may_write():
             if self._asking is None or self._asking.when() <= now:
-                self._asking = asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._wake.set)
+                self._asking = loop.call_later(_ASK_AGAIN_S, self._send_all)
             return sent
         size = 0
-        for lane in list(self._ready):
-            del self._ready[lane]
+        ready = self._ready
+        for lane in list(ready):
+            del ready[lane]
             pending = lane.take(now)
             if pending is None:
                 if lane.waiting and lane.not_before > now:
-                    asyncio.get_running_loop().call_at(lane.not_before, self.wake, lane)
+                    loop.call_at(lane.not_before, self.wake, lane)
                 continue
-            sent[lane.tp] = (lane, pending)
-            self._ready[lane] = None  # behind the others: it may have more
+            topic, partition = lane.tp
+            sent.setdefault(topic, {})[partition] = (lane, pending)
+            if lane.waiting:
+                ready[lane] = None  # behind the others
             size += pending.out.size
             if size >= self._request_bytes:
                 break
         return sent
 
-    async def _exchange(self, connection: Connection, sent: Sent) -> None:
-        try:
-            response = await self._ask(connection, sent)
-        except ProtocolError as error:
-            _log.info("produce: %s", error)
-            self._lost(sent)
-            return
-        for lane, pending, answer in self._pairs(response, sent):
-            self._answered(lane, pending, answer)
-        if sent:  # the broker left some out
-            self._lost(sent)
+    def _send(self, connection: Connection, sent: Sent) -> None:
+        version, transactional_id = self._version, self._transactional_id()
+        body = produce_body(version, self._timeout_ms, sent, self._topic_ids, transactional_id)
+        if body is None:
+            body = encode(self._request(sent), version)
+        if not connection.call(ProduceRequest, version, body, partial(self._answered, version, sent)):
+            self._lost(_all_of(sent))  # it has just ended
 
-    async def _ask(self, connection: Connection, sent: Sent) -> ProduceResponse:
-        transactional_id = self._transactional_id()
-        if transactional_id is None:
-            version = connection.version_of(ProduceRequest)
-        else:
-            version = connection.version_of(ProduceRequest, _PARTITIONS_ADDED)
-        batches = [(tp, pending.segments or []) for tp, (_, pending) in sent.items()]
-        body = produce_body(version, self._timeout_ms, batches, self._topic_ids, transactional_id)
-        request = self._request(sent) if body is None else ProduceRequest()
-        return await connection.send(request, version, encoded=lambda _: body)
+    def _answered(self, version: int, sent: Sent, answer: memoryview | ProtocolError) -> None:
+        if self._closed:
+            return
+        try:
+            if not isinstance(answer, memoryview):
+                _log.info("produce: %s", answer)
+            else:
+                self._hand_back(version, sent, answer)
+        except ProtocolError as error:
+            _log.warning("produce: an answer that cannot be read: %s", error)
+        except Exception as fault:  # noqa: BLE001 (the connection cannot do anything about it)
+            report(fault, self._broken)
+        left = _all_of(sent)
+        if left:  # no answer, or the broker left some out
+            self._lost(left)
+
+    def _hand_back(self, version: int, sent: Sent, frame: memoryview) -> None:
+        """Tells each who is answered, and takes it out of `sent`. Raises DecodeError."""
+        # From v13 on topics come by id only.
+        by_key = {self._topic_ids(name) if version >= _BY_ID_FROM else name: sent[name] for name in sent}
+        quick = landed(version, frame)
+        if quick is not None:
+            for key, index, base_offset in quick:
+                entry = by_key[key].pop(index, None) if key in by_key else None
+                if entry is not None:
+                    self._landed(*entry, base_offset)
+            return
+        _, response = decode_response(frame, ProduceRequest, version)
+        for topic in response.responses:
+            partitions = by_key.get(topic.topic_id if version >= _BY_ID_FROM else topic.name, {})
+            for row in topic.partition_responses:
+                entry = partitions.pop(row.index, None)
+                if entry is None:
+                    continue
+                if row.error_code:
+                    self._failed(*entry, row)
+                else:
+                    self._landed(*entry, row.base_offset)
 
     def _request(self, sent: Sent) -> ProduceRequest:
-        topics: dict[str, TopicProduceData] = {}
-        for (name, index), (_, pending) in sent.items():
-            topic = topics.get(name)
-            if topic is None:
-                topic = TopicProduceData(name=name, topic_id=self._topic_ids(name), partition_data=[])
-                topics[name] = topic
-            topic.partition_data.append(PartitionProduceData(index=index, records=pending.segments))
         return ProduceRequest(
             transactional_id=self._transactional_id(),
             acks=-1,
             timeout_ms=self._timeout_ms,
-            topic_data=list(topics.values()),
+            topic_data=[
+                TopicProduceData(
+                    name=name,
+                    topic_id=self._topic_ids(name),
+                    partition_data=[
+                        PartitionProduceData(index=index, records=pending.segments)
+                        for index, (_, pending) in partitions.items()
+                    ],
+                )
+                for name, partitions in sent.items()
+            ],
         )
 
-    def _pairs(
-        self, response: ProduceResponse, sent: Sent
-    ) -> list[tuple[ProduceLane, Pending, PartitionProduceResponse]]:
-        """Who is answered by what; what stays in `sent` got no answer. From v13 on topics come by id only."""
-        names = {self._topic_ids(tp.topic): tp.topic for tp in sent}
-        found = []
-        for topic in response.responses:
-            name = topic.name or names.get(topic.topic_id, "")
-            for answer in topic.partition_responses:
-                entry = sent.pop(TopicPartition(name, answer.index), None)
-                if entry is not None:
-                    found.append((*entry, answer))
-        return found
+
+def _all_of(sent: Sent) -> list[tuple[ProduceLane, Pending]]:
+    return [entry for partitions in sent.values() for entry in partitions.values()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from protocol.client import ClusterClient
@@ -29,10 +29,10 @@ from transfer.kafka.away import Away
 from transfer.kafka.duty import on_duty
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
 from transfer.kafka.parts import outcome, parts_of
-from transfer.kafka.sender import BrokerSender, Sent
+from transfer.kafka.sender import BrokerSender
 from transfer.kafka.transactional import Transactions
 from transfer.ledger import Copied, ProducerState
-from transfer.rewrite import plan
+from transfer.rewrite import DAMAGED, Refusal, is_intact, plan
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -73,6 +73,7 @@ class KafkaSink:
     ) -> None:
         """`may_write` is asked before each request: while it says no, batches wait. With `transactions` a
         write returns once its transaction is committed."""
+        self._loop = asyncio.get_running_loop()
         self._transactions = transactions
         self._may_write = may_write
         self._client = client
@@ -144,16 +145,15 @@ class KafkaSink:
             if self._transactions is not None:
                 await self._transactions.closed(lane, dirty=dirty)
 
-    async def write(self, tp: TopicPartition, chunk: Chunk) -> Copied:
+    def write(self, tp: TopicPartition, chunk: Chunk) -> Awaitable[Copied]:
         """Appends the chunk's data; see `BatchSink.write`. Opens `tp` if it never was."""
         if self._broken is not None:
             raise self._broken
         if tp in self._closed:
             raise ClosedError(f"{tp.topic}-{tp.partition} was closed")
-        # Nothing may be awaited before the batches stand in their lane: calls are made in order.
         lane = self._lanes.get(tp) or self._open(tp)
         outs, refusal = plan(chunk, merge=self._settings.merge and tp not in self._apart)
-        done: asyncio.Future[Copied] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Copied] = self._loop.create_future()
         ticket = Ticket(done, chunk.next_offset, chunk.last_epoch, chunk.tp, chunk.first_offset)
         if refusal is not None:
             ticket.next_source_offset = outs[-1].next_source_offset if outs else chunk.first_offset
@@ -168,17 +168,8 @@ class KafkaSink:
         if refusal is not None:
             lane.block(ClosedError(f"{tp.topic}-{tp.partition}: an earlier batch was refused"))
         self._wake(lane)
-        try:
-            copied = await (ticket.done if len(parts) == 1 else outcome(parts))
-        except ClosedError:
-            if self._broken is not None:
-                raise self._broken from None
-            raise
-        if refusal is None:
-            return copied
-        error = RefusedError(chunk.tp, refusal.offset, refusal.reason)
-        error.copied = copied
-        raise error
+        written = done if len(parts) == 1 else outcome(parts)
+        return written if refusal is None else _refused(written, chunk.tp, refusal)
 
     def retries(self, tp: TopicPartition) -> int:
         """How often batches of a partition had to be sent again since it was opened."""
@@ -210,6 +201,7 @@ class KafkaSink:
     def _break(self, error: BrokenEndpointError) -> None:
         self._broken = self._broken or error
         for lane in self._lanes.values():
+            lane.broken = self._broken
             lane.abandon(ClosedError(str(error)))
 
     def _wake(self, lane: ProduceLane) -> None:
@@ -225,12 +217,13 @@ class KafkaSink:
             sender.drop(lane)
         lane.leader = -1
 
-    def _answered(self, lane: ProduceLane, pending: Pending, answer: PartitionProduceResponse) -> None:
-        if not lane.owns(pending):
-            return
-        if not answer.error_code:
-            lane.acknowledged(pending, answer.base_offset)
+    def _landed(self, lane: ProduceLane, pending: Pending, base_offset: int) -> None:
+        if lane.owns(pending):
+            lane.acknowledged(pending, base_offset)
             self._wake(lane)
+
+    def _failed(self, lane: ProduceLane, pending: Pending, answer: PartitionProduceResponse) -> None:
+        if not lane.owns(pending):
             return
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.follows_trouble(pending):
@@ -239,7 +232,7 @@ class KafkaSink:
             lane.close(lane.error, pending)  # one before it was refused, so it cannot be there
         elif code in _LOST or code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._begin_anew(lane, pending, f"the target answered {code.name}")
-        elif code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        elif not _is_damaged(pending, code) and (code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR):
             self._retry(lane, pending)
             self._leave(lane)
         elif len(pending.out.source_crcs) > 1:  # perhaps only one of them is refused, or none by itself
@@ -267,6 +260,9 @@ class KafkaSink:
     def _refused(
         self, lane: ProduceLane, pending: Pending, code: ErrorCode, answer: PartitionProduceResponse
     ) -> RefusedError:
+        offset = pending.out.sources[0][0]
+        if _is_damaged(pending, code):
+            return RefusedError(lane.tp, offset, DAMAGED)
         parts = [f"{code.name}: {code.description}", answer.error_message or ""]
         parts += [
             f"record {row.batch_index} of the batch: {row.batch_index_error_message or 'refused'}"
@@ -274,10 +270,10 @@ class KafkaSink:
         ]
         parts.append(f"batch of {pending.out.size} bytes, {pending.out.record_count} records")
         reason = "; ".join(part for part in parts if part)
-        return RefusedError(lane.tp, pending.out.sources[0][0], reason, int(code))
+        return RefusedError(lane.tp, offset, reason, int(code))
 
-    def _lost(self, sent: Sent) -> None:
-        for lane, pending in sent.values():
+    def _lost(self, sent: list[tuple[ProduceLane, Pending]]) -> None:
+        for lane, pending in sent:
             if lane.owns(pending):
                 self._retry(lane, pending)
                 self._leave(lane)
@@ -345,7 +341,8 @@ class KafkaSink:
 
             sender = self._senders[node] = BrokerSender(
                 dial,
-                self._answered,
+                self._landed,
+                self._failed,
                 self._lost,
                 self._unreachable,
                 request_bytes=self._settings.request_bytes,
@@ -359,3 +356,16 @@ class KafkaSink:
 
     def _transactional_id(self) -> str | None:
         return self._transactions.transactional_id if self._transactions is not None else None
+
+
+def _is_damaged(pending: Pending, code: ErrorCode) -> bool:
+    """Whether the target refuses a checksum that did not hold at the source; a way that damages batches could
+    be another reason, and then it may hold next time."""
+    return code is ErrorCode.CORRUPT_MESSAGE and not is_intact(pending.segments or (b"", b""))
+
+
+async def _refused(written: Awaitable[Copied], tp: TopicPartition, refusal: Refusal) -> Copied:
+    """What stands before a refused batch is written; that one fails, saying so."""
+    error = RefusedError(tp, refusal.offset, refusal.reason)
+    error.copied = await written
+    raise error

@@ -7,10 +7,13 @@ import tracemalloc
 import pytest
 import uvloop
 
-from protocol.client import ConnectionLostError, RequestTimeoutError
+from protocol.client import Connection, ConnectionLostError, RequestTimeoutError
+from protocol.codec import encode
 from protocol.errors import DecodeError
+from protocol.frames import decode_response
 from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.list_groups_request import ListGroupsRequest
 from protocol.messages.produce_request import ProduceRequest
 from tests.support.fake_broker import Peer
 from tests.support.talking import asked, echo, groups, names, question, talking
@@ -275,3 +278,99 @@ async def test_writing_waits_for_a_slow_reader():
 def test_the_same_on_uvloop(case):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(case())
+
+
+class Calls:
+    """Who is called with answers."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, object]] = []
+        self.all = asyncio.Event()
+
+    def make(self, connection: Connection, number: int, *, of: int) -> bool:
+        body = encode(question(str(number)), 4)
+
+        def answered(answer: object) -> None:
+            if isinstance(answer, memoryview):
+                answer = names(decode_response(answer, ListGroupsRequest, 4)[1])
+            self.heard.append((number, answer))
+            if len(self.heard) == of:
+                self.all.set()
+
+        return connection.call(ListGroupsRequest, 4, body, answered)
+
+
+async def test_calls_hear_their_answers_whatever_the_order_and_beside_tasks():
+    async def script(peer: Peer) -> None:
+        received = [await peer.request() for _ in range(4)]
+        for request in reversed(received):
+            await peer.answer(request, groups(asked(request)))
+        await peer.request()
+
+    async with talking(script) as (_, connection):
+        calls = Calls()
+        assert all(calls.make(connection, number, of=3) for number in range(3))
+        assert names(await connection.send(question("9"))) == ["9"]
+        await calls.all.wait()
+        assert calls.heard == [(number, [str(number)]) for number in (2, 1, 0)]
+
+
+async def test_a_call_without_an_answer_ends_the_connection_and_all_hear_why():
+    async def script(peer: Peer) -> None:
+        first = await peer.request()
+        await peer.answer(first, groups(asked(first)))
+        await asyncio.sleep(30)
+
+    async with talking(script, timeout_s=0.3) as (_, connection):
+        calls = Calls()
+        calls.make(connection, 0, of=1)
+        await calls.all.wait()
+        await asyncio.sleep(0.2)
+        calls.all.clear()
+        began = asyncio.get_running_loop().time()
+        for number in (1, 2):
+            assert calls.make(connection, number, of=3)
+        await calls.all.wait()
+        assert asyncio.get_running_loop().time() - began >= 0.25, "each has the whole time"
+        kinds = [type(answer) for _, answer in calls.heard[1:]]
+        assert kinds == [RequestTimeoutError, ConnectionLostError]
+        assert connection.closed
+        assert not calls.make(connection, 3, of=9)
+
+
+async def test_calls_hear_that_the_broker_has_gone():
+    async def script(peer: Peer) -> None:
+        await peer.request()
+
+    async with talking(script) as (_, connection):
+        calls = Calls()
+        for number in range(3):
+            calls.make(connection, number, of=3)
+        await calls.all.wait()
+        assert [type(answer) for _, answer in calls.heard] == [ConnectionLostError] * 3
+
+
+async def test_a_call_says_that_it_would_have_to_wait_and_until_when():
+    read_on = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await read_on.wait()
+        while True:
+            await peer.request()
+
+    async with talking(script) as (_, connection):
+        big = [b"".join(encode(question("x" * 30_000), 4))]
+        for _ in range(100):  # until the kernel takes no more either
+            while connection.call(ListGroupsRequest, 4, list(big), lambda _: None):
+                pass
+            assert connection.full
+            waiting = asyncio.ensure_future(connection.writable())
+            await asyncio.sleep(0.1)
+            if not waiting.done():
+                break
+        assert not waiting.done()
+        read_on.set()
+        async with asyncio.timeout(10):
+            await waiting
+        assert not connection.full

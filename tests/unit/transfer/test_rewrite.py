@@ -1,5 +1,7 @@
 """The raw lane's rules: what becomes of each kind of source batch."""
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from protocol.records.reading import decode_batches
 from protocol.records.record import Record
 from protocol.types import TopicPartition
 from transfer.endpoint import AbortedTransaction, Chunk
-from transfer.rewrite import next_sequence, plan, seal
+from transfer.rewrite import DAMAGED, is_intact, next_sequence, plan, seal
 
 TP = TopicPartition("orders", 0)
 
@@ -132,6 +134,28 @@ def test_damage_stops_before_the_bad_batch_and_says_where():
     assert [out.sources for out in planned] == [((0, 2),)]
     assert refusal is not None
     assert refusal.offset == 2
+
+
+_LONG = b"0123456789abcdef" * 1000
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("hurt", [None, 21, 23, 27, 43, 60, 61, -1])
+def test_a_large_batch_is_not_read_and_what_does_not_fit_its_checksum_does_not_fit_the_new_one(codec, hurt):
+    """Of the header: attributes, last offset delta, base timestamp, producer id and number of records."""
+    made = [Record(offset, 1000, b"%d" % offset, os.urandom(4000) + _LONG) for offset in range(5)]
+    source = bytearray(build_batch(made, codec=codec, producer_id=9, producer_epoch=1, base_sequence=3))
+    if hurt is not None:
+        source[hurt] ^= 0x40 if hurt == 23 else 4
+    planned, refusal = plan(chunk(bytes(source)))
+    if refusal is not None:  # the careful way was taken
+        assert (hurt, refusal.offset, refusal.reason) == (hurt, 0, DAMAGED)
+        return
+    (out,) = planned
+    assert out.source_head >= 0
+    whole = memoryview(sealed(out))
+    assert is_intact((whole[:61], whole[61:])) is (hurt is None)
+    assert check_crc(whole, 0, read_header(whole)) is (hurt is None)
 
 
 def test_old_formats_are_refused_with_advice():

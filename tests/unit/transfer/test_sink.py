@@ -8,16 +8,17 @@ from protocol.client import Broker, Metadata, PartitionMetadata, TopicMetadata
 from protocol.client.log_calls import ProducerId
 from protocol.codec import decode
 from protocol.errors import ErrorCode
+from protocol.frames import encode_response
 from protocol.messages.produce_request import ProduceRequest
 from protocol.messages.produce_response import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records import Record, build_batch, read_header
+from protocol.records import Record, build_batch, check_crc, read_header
 from protocol.records.header import HEADER_SIZE
 from protocol.types import TopicPartition
-from transfer.endpoint import Chunk, ClosedError, PositionLostError
+from transfer.endpoint import Chunk, ClosedError, PositionLostError, RefusedError
 from transfer.kafka.sink import KafkaSink, ProduceSettings
 
 TP = TopicPartition("orders", 0)
@@ -25,21 +26,34 @@ TP = TopicPartition("orders", 0)
 
 class Connection:
     closed = False
+    full = False
 
     def __init__(self, cluster):
         self._cluster = cluster
 
-    def version_of(self, request):
+    def version_of(self, request, newest=None):
         return 12
 
-    async def send(self, request, version, *, encoded):
-        request = decode(ProduceRequest, version, b"".join(encoded(version)))
-        await asyncio.sleep(0)
+    def call(self, request, version, body, answered):
+        produced = decode(ProduceRequest, version, b"".join(body))
+        asyncio.get_running_loop().call_soon(lambda: answered(self._frame(produced, version)))
+        return True
+
+    def _frame(self, request, version):
         topics = []
         for topic in request.topic_data:
             answers = []
             for data in topic.partition_data:
                 header = read_header(data.records)
+                if self._cluster.hurts > 0 or not check_crc(data.records, 0, header):
+                    self._cluster.hurts -= 1
+                    code = ErrorCode.CORRUPT_MESSAGE
+                    answers.append(PartitionProduceResponse(index=data.index, error_code=code))
+                    continue
+                if self._cluster.log and header.base_sequence > self._cluster.log[-1][0] + 1:
+                    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                    answers.append(PartitionProduceResponse(index=data.index, error_code=code))
+                    continue
                 if header.record_count > self._cluster.takes_records:
                     code = ErrorCode.MESSAGE_TOO_LARGE
                     answers.append(PartitionProduceResponse(index=data.index, error_code=code))
@@ -50,7 +64,7 @@ class Connection:
                 ] * header.record_count
                 answers.append(PartitionProduceResponse(index=data.index, base_offset=base))
             topics.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
-        return ProduceResponse(responses=topics)
+        return memoryview(b"".join(encode_response(ProduceResponse(responses=topics), version, 1))[4:])
 
     async def close(self):
         pass
@@ -62,6 +76,8 @@ class Cluster:
     def __init__(self):
         self.log = []
         self.takes_records = 1000
+        self.hurts = 0
+        """So many batches arrive damaged."""
         self.producer_known = asyncio.Event()
         self.asked = asyncio.Event()
 
@@ -115,6 +131,39 @@ async def test_where_joined_batches_are_refused_they_go_as_the_source_has_them()
         copied = await sink.write(TP, together)
     assert [(run.source, run.target, run.length) for run in copied.runs] == [(0, 0, 5)]
     assert len(cluster.log) == len(copied.crcs) == 5
+    await sink.aclose()
+
+
+def large(number, *, hurt=False):
+    batch = bytearray(build_batch([Record(0, 1, b"k", bytes(20_000))], base_offset=number))
+    batch[-1] ^= hurt
+    return Chunk(TP, memoryview(batch), number, number + 1)
+
+
+async def test_a_large_batch_that_was_damaged_at_the_source_is_refused_by_the_target_and_named():
+    """Nobody reads it here; what stands before it is written, and nothing behind it."""
+    cluster = Cluster()
+    cluster.producer_known.set()
+    sink = KafkaSink(cluster)
+    async with asyncio.timeout(10):
+        writes = [sink.write(TP, large(0)), sink.write(TP, large(1, hurt=True)), sink.write(TP, large(2))]
+        assert (await writes[0]).runs[0].target == 0
+        with pytest.raises(RefusedError, match=r"at source offset 1: .*damaged at the source"):
+            await writes[1]
+        with pytest.raises(ClosedError):
+            await writes[2]
+    assert len(cluster.log) == 1
+    await sink.aclose()
+
+
+async def test_a_batch_that_was_damaged_on_its_way_is_sent_again():
+    cluster = Cluster()
+    cluster.producer_known.set()
+    cluster.hurts = 1
+    sink = KafkaSink(cluster)
+    async with asyncio.timeout(10):
+        assert (await sink.write(TP, large(0))).runs[0].target == 0
+    assert sink.retries(TP) == 1
     await sink.aclose()
 
 

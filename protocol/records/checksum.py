@@ -1,0 +1,79 @@
+"""The CRC-32C (RFC 3720) of a batch whose header is replaced, without reading its payload again.
+
+Owns the arithmetic: a checksum is linear, so what a change in front of `length` bytes does to it depends on
+the change and on `length` alone. A payload that does not fit its old checksum does not fit the new one
+either: damage stays visible to whoever looks next, however often headers are replaced.
+
+Polynomials over GF(2) are numbers here, the bit of x^0 being the highest of 32 (as in the checksum itself).
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import cache
+from typing import Final
+
+_CRC_32C: Final = 0x82F63B78
+_X0: Final = 0x8000_0000
+_X8: Final = 0x0080_0000
+
+
+def with_other_front(crc: int, front_crc: int, new_front_crc: int, length: int) -> int:
+    """`crc` is that of a front with the checksum `front_crc` and `length` bytes behind it; what it becomes
+    when another front, just as long, takes the place of the first."""
+    value = front_crc ^ new_front_crc
+    place = 0
+    while length:
+        if digit := length & 0xFF:
+            table = _steps_over(place, digit)
+            value = (
+                table[value & 0xFF]
+                ^ table[0x100 | value >> 8 & 0xFF]
+                ^ table[0x200 | value >> 16 & 0xFF]
+                ^ table[0x300 | value >> 24]
+            )
+        length >>= 8
+        place += 1
+    return crc ^ value
+
+
+@cache
+def _steps_over(place: int, digit: int) -> array[int]:
+    """For each byte of a value, lowest first: what becomes of it behind `digit * 256**place` zero bytes. At
+    most 4 KB each, 255 for each place that lengths have."""
+    factor = _power(_power(_X8, 256**place), digit)
+    bits = []
+    for _ in range(32):  # the factor times x^0, x^1, ...: the highest bit comes first
+        bits.append(factor)
+        factor = factor >> 1 ^ (_CRC_32C if factor & 1 else 0)
+    bits.reverse()
+    table = array("I", bytes(4 * 4 * 256))
+    for byte in range(4):
+        start = byte * 256
+        for bit in range(8):
+            one = bits[byte * 8 + bit]
+            for low in range(1 << bit):
+                table[start + (1 << bit) + low] = table[start + low] ^ one
+    return table
+
+
+@cache
+def _power(base: int, exponent: int) -> int:
+    result = _X0
+    while exponent:
+        if exponent & 1:
+            result = _product(result, base)
+        base = _product(base, base)
+        exponent >>= 1
+    return result
+
+
+def _product(one: int, other: int) -> int:
+    """Of two polynomials, modulo that of CRC-32C."""
+    result = 0
+    while one:
+        if one & _X0:
+            result ^= other
+        one = one << 1 & 0xFFFF_FFFF
+        other = other >> 1 ^ (_CRC_32C if other & 1 else 0)
+    return result
