@@ -222,6 +222,24 @@ class Connection:
         transport.writelines(segments)
         return True
 
+    async def frame(self, request: type[Request[Any]], version: int, body: list[Buffer]) -> memoryview:
+        """As `send`, for who encodes requests and reads answers himself: the frame of the answer."""
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+
+        def answered(given: memoryview | ClientError) -> None:
+            if answer.done():  # nobody waits any more
+                return
+            if isinstance(given, memoryview):
+                answer.set_result(given)
+            else:
+                answer.set_exception(given)
+
+        while not self.call(request, version, body, answered):
+            if self._lost is not None:
+                raise ConnectionLostError(f"{self.peer}: {self._lost}")
+            await self.writable()
+        return await answer
+
     @property
     def full(self) -> bool:
         """Whether `call` would have to wait."""

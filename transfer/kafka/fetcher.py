@@ -14,14 +14,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from protocol.client.connection import Connection
+from protocol.codec import encode
 from protocol.errors import ErrorCode, ProtocolError
+from protocol.frames import decode_response
 from protocol.messages.fetch_request import FetchRequest
-from protocol.messages.fetch_response import FetchResponse
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import Chunk, SourceFault
 from transfer.kafka.duty import Broken, on_duty
+from transfer.kafka.fetch_body import fetch_body, read
 from transfer.kafka.fetch_size import FetchSize
-from transfer.kafka.positions import Reading, Trouble, answers, fetch_request, interpret
+from transfer.kafka.positions import Trouble, answers, fetch_request, interpret, took
+from transfer.kafka.reading import Reading
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -89,14 +92,14 @@ class BrokerFetcher:
                     if connection is None or connection.closed:
                         connection = await self._dial(lane)
                     asked_at = asyncio.get_running_loop().time()
-                    response = await self._ask(connection, picked, wait_ms)
+                    version, frame = await self._ask(connection, picked, wait_ms)
+                    await self._take_in(version, frame, picked, asked_at)
+                    del frame  # its memory is needed before the next one is there
                 except ProtocolError as error:
                     _log.info("fetch: %s", error)
                     if connection is not None:
                         await connection.close()
                     await self._all_stale(picked)
-                    continue
-                await self._take_in(response, picked, asked_at)
         finally:
             if connection is not None:
                 await connection.close()
@@ -129,26 +132,75 @@ class BrokerFetcher:
 
     async def _ask(
         self, connection: Connection, picked: dict[TopicPartition, Reading], wait_ms: int
-    ) -> FetchResponse:
-        request = fetch_request(
-            picked.values(),
-            max_wait_ms=wait_ms,
-            max_bytes=self._settings.max_bytes * self._size.factor,
-            partition_max_bytes=self._settings.partition_max_bytes * self._size.factor,
-        )
+    ) -> tuple[int, memoryview]:
+        """The answer's version and frame. Raises ProtocolError."""
         by_name = any(reading.topic_id == ZERO_UUID for reading in picked.values())
         version = connection.version_of(FetchRequest, _NEWEST_BY_NAME if by_name else None)
-        return await connection.send(request, version)
+        max_bytes = self._settings.max_bytes * self._size.factor
+        partition_max_bytes = self._settings.partition_max_bytes * self._size.factor
+        body = fetch_body(
+            version,
+            picked.values(),
+            max_wait_ms=wait_ms,
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
+        )
+        if body is None:
+            request = fetch_request(
+                picked.values(),
+                max_wait_ms=wait_ms,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+            )
+            body = encode(request, version)
+        return version, await connection.frame(FetchRequest, version, body)
 
     async def _take_in(
-        self, response: FetchResponse, picked: dict[TopicPartition, Reading], asked_at: float
+        self, version: int, frame: memoryview, picked: dict[TopicPartition, Reading], asked_at: float
     ) -> None:
+        """Hands on what was read. Raises DecodeError."""
         now = asyncio.get_running_loop().time()
         arrived: list[Arrival] = []
         troubles: list[tuple[Reading, Trouble]] = []
+        quick = read(version, frame)
+        if quick is None:
+            self._look_into(version, frame, picked, arrived, troubles)
+        else:
+            names = {reading.topic_id: reading.tp.topic for reading in picked.values()}
+            for topic, partition, high_watermark, last_stable, log_start, records in quick:
+                name = topic if isinstance(topic, str) else names.get(topic, "")
+                reading = picked.get(TopicPartition(name, partition))
+                if reading is not None and not reading.closed:
+                    chunk = took(reading, high_watermark, last_stable, log_start, records)
+                    if chunk is not None:
+                        arrived.append((reading, chunk))
+        self._size.answered(_largest(arrived), now - asked_at)
+        for reading, _ in troubles:
+            reading.back_off(now)
+        if arrived:
+            await self._deliver(arrived)
+            # What was read is on its way to the target before more is asked for: whoever waits for it waits
+            # that much less. One turn is the engine's, one the sender's.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        self._release(picked.values())
+        for reading, trouble in troubles:
+            if not reading.closed:
+                await self._trouble(reading, trouble)
+
+    def _look_into(
+        self,
+        version: int,
+        frame: memoryview,
+        picked: dict[TopicPartition, Reading],
+        arrived: list[Arrival],
+        troubles: list[tuple[Reading, Trouble]],
+    ) -> None:
+        """An answer that holds more than records."""
+        _, response = decode_response(frame, FetchRequest, version)
         if response.error_code:
             _log.warning("fetch: the broker answered %s", ErrorCode.of(response.error_code).name)
-            troubles = [(reading, Trouble.STALE) for reading in picked.values()]
+            troubles += [(reading, Trouble.STALE) for reading in picked.values()]
         for reading, data in answers(response, picked):
             if reading.closed:
                 continue
@@ -157,15 +209,6 @@ class BrokerFetcher:
                 troubles.append((reading, outcome))
             elif outcome is not None:
                 arrived.append((reading, outcome))
-        self._size.answered(_largest(arrived), now - asked_at)
-        for reading, _ in troubles:
-            reading.back_off(now)
-        if arrived:
-            await self._deliver(arrived)
-        self._release(picked.values())
-        for reading, trouble in troubles:
-            if not reading.closed:
-                await self._trouble(reading, trouble)
 
     async def _all_stale(self, picked: dict[TopicPartition, Reading]) -> None:
         now = asyncio.get_running_loop().time()

@@ -9,7 +9,6 @@ v12).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
 from typing import Final
@@ -17,49 +16,15 @@ from typing import Final
 from protocol.errors import ErrorCode
 from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.fetch_response import FetchResponse, PartitionData
-from protocol.types import ZERO_UUID, TopicPartition
+from protocol.types import TopicPartition
 from transfer.endpoint import AbortedTransaction, Chunk, FaultKind, SourceFault
+from transfer.kafka.reading import Reading
 
 _OFFSET_AND_LENGTH: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
 _LAST_DELTA_AT: Final = 23
 _HEADER: Final = 61
-_FIRST_BACKOFF_S: Final = 0.05
-_LONGEST_BACKOFF_S: Final = 2.0
-
-
-@dataclass(slots=True, eq=False)
-class Reading:
-    """One open partition."""
-
-    tp: TopicPartition
-    position: int
-    topic_id: bytes = ZERO_UUID
-    leader: int = -1
-    leader_epoch: int = -1
-    last_epoch: int = -1
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    asked: bool = False
-    paused: bool = False
-    closed: bool = False
-    not_before: float = 0.0
-    attempts: int = 0
-
-    @property
-    def catches_up(self) -> bool:
-        """Whether the last answer left readable records behind."""
-        return self.position < self.last_stable_offset
-
-    def ready(self, now: float) -> bool:
-        """Whether the next Fetch may ask for it."""
-        return not (self.asked or self.paused or self.closed) and now >= self.not_before
-
-    def back_off(self, now: float) -> None:
-        """Waits longer after each failure in a row."""
-        self.not_before = now + min(_FIRST_BACKOFF_S * 2**self.attempts, _LONGEST_BACKOFF_S)
-        self.attempts = min(self.attempts + 1, 10)
+_NOTHING: Final = memoryview(b"")
 
 
 class Trouble(Enum):
@@ -116,12 +81,9 @@ def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Tr
     code = data.error_code
     if code:
         return _trouble(reading, code)
-    reading.attempts = 0
-    reading.high_watermark = data.high_watermark
-    reading.last_stable_offset = data.last_stable_offset
-    reading.log_start_offset = data.log_start_offset
     if data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
         end = data.diverging_epoch.end_offset
+        reading.attempts = 0
         return SourceFault(
             reading.tp,
             FaultKind.TRUNCATED,
@@ -129,25 +91,47 @@ def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Tr
             min(end, reading.position),
             f"the leader's log left ours at offset {end}: records behind it were replaced",
         )
-    batches = data.records
-    if not isinstance(batches, memoryview) or batches.nbytes < _HEADER:
+    return took(
+        reading,
+        data.high_watermark,
+        data.last_stable_offset,
+        data.log_start_offset,
+        data.records if isinstance(data.records, memoryview) else _NOTHING,
+        tuple(
+            AbortedTransaction(entry.producer_id, entry.first_offset)
+            for entry in data.aborted_transactions or ()
+        ),
+    )
+
+
+def took(
+    reading: Reading,
+    high_watermark: int,
+    last_stable_offset: int,
+    log_start_offset: int,
+    batches: memoryview,
+    aborted: tuple[AbortedTransaction, ...] = (),
+) -> Chunk | None:
+    """What an answer without trouble means; moves the position. None: nothing new."""
+    reading.attempts = 0
+    reading.high_watermark = high_watermark
+    reading.last_stable_offset = last_stable_offset
+    reading.log_start_offset = log_start_offset
+    if batches.nbytes < _HEADER:
         return None
     end, next_offset, epoch = last_batch(batches)
     if not end:
         return None
     chunk = Chunk(
-        tp=reading.tp,
-        batches=batches[:end],
-        first_offset=reading.position,
-        next_offset=next_offset,
-        high_watermark=data.high_watermark,
-        last_stable_offset=data.last_stable_offset,
-        log_start_offset=data.log_start_offset,
-        last_epoch=epoch,
-        aborted=tuple(
-            AbortedTransaction(entry.producer_id, entry.first_offset)
-            for entry in data.aborted_transactions or ()
-        ),
+        reading.tp,
+        batches[:end],
+        reading.position,
+        next_offset,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        epoch,
+        aborted,
     )
     reading.position = next_offset
     reading.last_epoch = epoch

@@ -19,7 +19,8 @@ from transfer.endpoint import BrokenEndpointError, Chunk, FaultKind, SourceFault
 from transfer.kafka.away import Away
 from transfer.kafka.duty import on_duty
 from transfer.kafka.fetcher import Arrival, BrokerFetcher, FetchSettings
-from transfer.kafka.positions import Reading, Trouble
+from transfer.kafka.positions import Trouble
+from transfer.kafka.reading import Reading
 
 _log = logging.getLogger("isthmus.transfer")
 

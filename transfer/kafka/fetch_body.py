@@ -1,0 +1,119 @@
+"""Fetch requests without a session, written straight into bytes, and the answers that hold nothing but
+records: no object per partition (KIP-482).
+
+Owns the flexible versions that every broker since 2.7 speaks; older ones, and answers with anything else in
+them (errors, aborted transactions, new leaders), go the general way, by `protocol.codec`. What is written and
+read is the same (tests compare them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import Final, NamedTuple
+
+from protocol.codec.wire import Malformed, read_uvarint, string_length, uvarint
+from protocol.types import Buffer
+from transfer.kafka.reading import Reading
+
+VERSIONS: Final = range(12, 19)
+_IDS_FROM: Final = 13
+_NO_REPLICA_FROM: Final = 15
+"""A consumer says that it is no replica by leaving that out (KIP-903)."""
+_HEAD: Final = Struct(">iiibii")
+"""Longest wait, least bytes, most bytes, isolation level, session id, session epoch."""
+_READ_COMMITTED: Final = 1
+_NO_SESSION: Final = (0, -1)
+_PARTITION: Final = Struct(">iiqiqix")
+"""Partition, leader epoch, offset, epoch of the last batch, log start, most bytes, no tags."""
+_ANSWER: Final = Struct(">iihi")
+"""Behind the correlation id and the header's tags: throttle time, error code, session id."""
+_READ: Final = Struct(">ihqqqBi")
+"""Partition, error code, high watermark, last stable offset, log start offset, number of aborted transactions
++ 1 (0: null), preferred replica."""
+_NO_TAGS: Final = 0
+
+
+class Read(NamedTuple):
+    """What an answer holds of one partition without trouble. `topic` is the id from v13 on."""
+
+    topic: bytes | str
+    partition: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: memoryview
+
+
+def fetch_body(
+    version: int, readings: Iterable[Reading], *, max_wait_ms: int, max_bytes: int, partition_max_bytes: int
+) -> list[Buffer] | None:
+    """The request after its header (read committed, at least one byte), None for versions that are not
+    written here."""
+    if version not in VERSIONS:
+        return None
+    topics: dict[str, list[Reading]] = {}
+    for reading in readings:
+        topics.setdefault(reading.tp.topic, []).append(reading)
+    body = b"" if version >= _NO_REPLICA_FROM else b"\xff\xff\xff\xff"
+    body += _HEAD.pack(max_wait_ms, 1, max_bytes, _READ_COMMITTED, *_NO_SESSION) + uvarint(len(topics) + 1)
+    parts: list[bytes] = [body]
+    for name, those in topics.items():
+        if version >= _IDS_FROM:
+            parts.append(those[0].topic_id + uvarint(len(those) + 1))
+        else:
+            text = name.encode()
+            parts.append(string_length(len(text)) + text + uvarint(len(those) + 1))
+        parts += [
+            _PARTITION.pack(
+                reading.tp.partition,
+                reading.leader_epoch,
+                reading.position,
+                reading.last_epoch,
+                -1,
+                partition_max_bytes,
+            )
+            for reading in those
+        ]
+        parts.append(b"\0")
+    parts.append(b"\1\1\0")  # nothing is forgotten, no rack, no tags
+    return [b"".join(parts)]
+
+
+def read(version: int, frame: memoryview) -> list[Read] | None:
+    """What an answer holds by partition; None where it says more than that, is damaged or of another version.
+
+    `frame` is the whole answer, with its header (v1).
+    """
+    if version not in VERSIONS:
+        return None
+    found: list[Read] = []
+    try:
+        if frame[4] or frame[9] or frame[10]:
+            return None
+        topics, pos = read_uvarint(frame, 15)
+        for _ in range(topics - 1):
+            key: bytes | str
+            if version >= _IDS_FROM:
+                key, pos = bytes(frame[pos : pos + 16]), pos + 16
+            else:
+                size, pos = read_uvarint(frame, pos)
+                key, pos = str(frame[pos : pos + size - 1], "utf-8"), pos + size - 1
+            partitions, pos = read_uvarint(frame, pos)
+            for _ in range(partitions - 1):
+                index, code, high, stable, start, aborted, _ = _READ.unpack_from(frame, pos)
+                if code or aborted > 1:
+                    return None
+                size, pos = read_uvarint(frame, pos + _READ.size)
+                behind = pos + size - 1 if size else pos
+                if frame[behind] != _NO_TAGS:
+                    return None
+                found.append(Read(key, index, high, stable, start, frame[pos:behind]))
+                pos = behind + 1
+            if frame[pos] != _NO_TAGS:
+                return None
+            pos += 1
+        return None if frame[pos] != _NO_TAGS else found
+    except (IndexError, StructError, UnicodeDecodeError, Malformed):
+        return None

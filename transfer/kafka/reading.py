@@ -1,0 +1,45 @@
+"""A partition that is being read: where it stands, whom to ask, and whether it may be asked for now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.types import ZERO_UUID, TopicPartition
+
+_FIRST_BACKOFF_S: Final = 0.05
+_LONGEST_BACKOFF_S: Final = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One open partition."""
+
+    tp: TopicPartition
+    position: int
+    topic_id: bytes = ZERO_UUID
+    leader: int = -1
+    leader_epoch: int = -1
+    last_epoch: int = -1
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    asked: bool = False
+    paused: bool = False
+    closed: bool = False
+    not_before: float = 0.0
+    attempts: int = 0
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether the last answer left readable records behind."""
+        return self.position < self.last_stable_offset
+
+    def ready(self, now: float) -> bool:
+        """Whether the next Fetch may ask for it."""
+        return not (self.asked or self.paused or self.closed) and now >= self.not_before
+
+    def back_off(self, now: float) -> None:
+        """Waits longer after each failure in a row."""
+        self.not_before = now + min(_FIRST_BACKOFF_S * 2**self.attempts, _LONGEST_BACKOFF_S)
+        self.attempts = min(self.attempts + 1, 10)
