@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -198,16 +199,20 @@ class Engine:
             deliveries = await self._source.read()
             if not deliveries:
                 return
-            for delivery in deliveries:
-                lane = self._lanes.get(delivery.tp)
-                if lane is None or lane.closing:
-                    continue
-                if isinstance(delivery, SourceFault):
-                    lane.closing = True
-                    self._close_when_idle(lane)
-                    self._observer.fault(delivery)
-                else:
-                    self._write(lane, delivery)
+            self._take_in(deliveries)
+            del deliveries  # their memory is not held until something else comes
+
+    def _take_in(self, deliveries: Sequence[Chunk | SourceFault]) -> None:
+        for delivery in deliveries:
+            lane = self._lanes.get(delivery.tp)
+            if lane is None or lane.closing:
+                continue
+            if isinstance(delivery, SourceFault):
+                lane.closing = True
+                self._close_when_idle(lane)
+                self._observer.fault(delivery)
+            else:
+                self._write(lane, delivery)
 
     def _write(self, lane: _Lane, chunk: Chunk) -> None:
         self._observer.seen(chunk)
