@@ -1,4 +1,4 @@
-"""A batch that the source's disk has damaged: it is never there at the target, however large, and the copy says
+"""A batch that the source's disk has damaged: it is never at the target, however large, and the copy says
 where it is and goes no further by itself."""
 
 import os

@@ -206,6 +206,11 @@ class ProduceLane:
         return pending
 
     @property
+    def open(self) -> bool:
+        """Whether one more batch may be on its way, and there is one."""
+        return bool(self._queue) and len(self._in_flight) < self._window
+
+    @property
     def waiting(self) -> bool:
         """Whether batches are queued (perhaps held back by the window or a back-off)."""
         return bool(self._queue) and not self._failed

@@ -157,7 +157,7 @@ class BrokerSender:
                 continue
             topic, partition = lane.tp
             sent.setdefault(topic, {})[partition] = (lane, pending)
-            if lane.waiting:
+            if lane.open:
                 ready[lane] = None  # behind the others
             size += pending.out.size
             if size >= self._request_bytes:
