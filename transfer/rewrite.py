@@ -45,7 +45,6 @@ _FRONT: Final = Struct(">qiibI")
 _BODY: Final = Struct(">hiqqqhii")
 _LENGTH_BEFORE_PAYLOAD: Final = 49
 _PLAIN: Final = Struct(">qiibIhiqq14xi")
-_COVERED: Final = HEADER_SIZE - CRC_START
 _LARGE: Final = 8192
 """From here on arithmetic costs less than reading a payload twice."""
 _SHORTEST: Final = HEADER_SIZE - LENGTH_OVERHEAD
@@ -142,15 +141,14 @@ def _plain(chunk: Chunk, planned: list[Outgoing], *, merge: bool) -> int:
             planned.append(_of_joined(joined, pos))
             pos = joined.end
             continue
-        body = buf[pos + CRC_START : behind]
         head = -1
         if length >= _LARGE:
-            head = crc32c.crc32c(body[:_COVERED])
-        elif crc32c.crc32c(body) != crc:
+            head = crc32c.crc32c(buf[pos + CRC_START : pos + HEADER_SIZE])
+        elif crc32c.crc32c(buf[pos + CRC_START : behind]) != crc:
             break
         planned.append(
             Outgoing(
-                body[HEADER_SIZE - CRC_START :],
+                buf[pos + HEADER_SIZE : behind],
                 attributes,
                 delta,
                 base_time,

@@ -39,33 +39,36 @@ def with_other_front(crc: int, front_crc: int, new_front_crc: int, length: int) 
 
 @cache
 def _steps_over(place: int, digit: int) -> array[int]:
-    """For each byte of a value, lowest first: what becomes of it behind `digit * 256**place` zero bytes. At
-    most 4 KB each, 255 for each place that lengths have."""
-    factor = _power(_power(_X8, 256**place), digit)
+    """For each byte of a value, lowest first: what becomes of it behind `digit * 256**place` zero bytes. 4 KB
+    each, at most 255 for each place that lengths have."""
+    factor = _factor(place, digit)
     bits = []
     for _ in range(32):  # the factor times x^0, x^1, ...: the highest bit comes first
         bits.append(factor)
         factor = factor >> 1 ^ (_CRC_32C if factor & 1 else 0)
-    bits.reverse()
-    table = array("I", bytes(4 * 4 * 256))
-    for byte in range(4):
-        start = byte * 256
-        for bit in range(8):
-            one = bits[byte * 8 + bit]
-            for low in range(1 << bit):
-                table[start + (1 << bit) + low] = table[start + low] ^ one
+    table = array("I")
+    for byte in range(31, -1, -8):
+        values = [0]
+        for bit in range(byte, byte - 8, -1):
+            one = bits[bit]
+            values += [value ^ one for value in values]
+        table.extend(values)
     return table
 
 
 @cache
-def _power(base: int, exponent: int) -> int:
-    result = _X0
-    while exponent:
-        if exponent & 1:
-            result = _product(result, base)
-        base = _product(base, base)
-        exponent >>= 1
-    return result
+def _factor(place: int, digit: int) -> int:
+    """x to the power of 8 for each of `digit * 256**place` bytes."""
+    lowest = digit & -digit
+    if digit != lowest:
+        return _product(_factor(place, digit ^ lowest), _factor(place, lowest))
+    if digit > 1:
+        half = _factor(place, digit >> 1)
+    elif place:
+        half = _factor(place - 1, 128)
+    else:
+        return _X8
+    return _product(half, half)
 
 
 def _product(one: int, other: int) -> int:
