@@ -188,6 +188,7 @@ def live_traffic(run: Run) -> Iterator[Row]:
         seen.setdefault(contender, {"new_topic_s": new_topic_s})
         return figures
 
+    run.turn(partial(turn, OURS))  # brokers whose JVMs are cold make the first turn's p99 a second
     sides = run.sides(turn)
     lost = run.given_up
     yield report.less("1,000 records/s of 1 KB, ms", sides, ("p50_ms", "p99_ms"), 0.25) | {"given_up": lost}
