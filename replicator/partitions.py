@@ -26,11 +26,12 @@ from replicator.origin import Origin
 from replicator.progress import ProgressStore
 from replicator.refused import RefusedBatches
 from replicator.transactional_progress import Decisions, TransactionalProgress
+from transfer.endpoint import DisorderError
 from transfer.engine import Engine
 from transfer.kafka.sink import KafkaSink
 from transfer.kafka.source import KafkaSource
 from transfer.kafka.transactional import Transactions
-from transfer.ledger import Copied, Gap, Lineage
+from transfer.ledger import Copied, DiscontinuityError, Gap, Lineage
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -282,7 +283,12 @@ class Partitions:
             else:
                 self._book.copied(account.tp, done)
 
-        settled = await self._refused.settle(entry.ledger, refused, book)
+        try:
+            settled = await self._refused.settle(entry.ledger, refused, book)
+        except DiscontinuityError as error:
+            self._book.disorder(account, DisorderError(account.tp, str(error)))
+            account.not_before = time.monotonic() + _TRY_AGAIN_S
+            settled = False
         account.refused = None
         entry.epoch = -1
         if settled:

@@ -3,7 +3,8 @@
 Owns which refusals are about records (their size, their time) and halving the batch until each part is
 written or is one record that the target does not take. That one becomes a dead letter and a gap, or, without
 dead letters, the partition stops before it. A refusal for any other reason (no right to write, a damaged
-batch) is left alone. Order holds, because nothing else of the partition is on its way meanwhile.
+batch) is left alone. Order holds, because nothing else of the partition is on its way meanwhile. Where the
+book is not as far as the refused batch, that one is not settled: what stands before it is copied first (I7).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from protocol.client import ClusterClient
+from protocol.client import ClusterClient, Isolation
 from protocol.client.retry import NO_RETRIES, retrying
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records import Record, build_batch
@@ -20,9 +21,10 @@ from protocol.records.reading import read_records
 from protocol.types import TopicPartition
 from replicator.dead_letters import DeadLetters
 from replicator.workers.permit import permitted
-from transfer.endpoint import RefusedError
-from transfer.ledger import Copied, Gap, PartitionLedger
+from transfer.endpoint import AbortedTransaction, Chunk, RefusedError
+from transfer.ledger import Copied, DiscontinuityError, Gap, PartitionLedger
 from transfer.offset_map import Run
+from transfer.rewrite import AbortedFilter
 
 _ABOUT_RECORDS = frozenset(
     {
@@ -56,27 +58,36 @@ class RefusedBatches:
         self._may_write = may_write
 
     async def settle(self, ledger: PartitionLedger, refused: RefusedError, book: Book) -> bool:
-        """Whether copying can go on behind the batch. What was done is handed to `book` at once, in order.
-        Raises ProtocolError when a cluster could not be asked; calling again goes on where this ended."""
+        """Whether copying can go on where the ledger ends then. What was done is handed to `book` at once, in
+        order, each with where it begins. Raises ProtocolError when a cluster could not be asked; calling
+        again goes on where this ended; DiscontinuityError before a part is written that does not continue
+        what is booked."""
         if ErrorCode.of(refused.code) not in _ABOUT_RECORDS:
             return False
         source = TopicPartition(ledger.source.topic, ledger.source.partition)
-        records, end, codec = await self._batch(source, max(ledger.next_source_offset, refused.offset))
+        first = ledger.next_source_offset
+        found = await self._batch(source, first, refused.offset)
+        if found is None:
+            return True
+        records, end, codec = found
         there = TopicPartition(ledger.target.topic, ledger.target.partition)
         writer = _Writer(self._target, there, codec, self._may_write)
         records, left_out = self._stamped(records, source.topic)
         if not records:
-            book(Copied((), end, 0, 0, (), left_out=len(left_out)))
-        todo = _halves(records) if len(records) > 1 else [records] * len(records)
+            book(Copied((), end, 0, 0, (), left_out=len(left_out), first_source_offset=first))
+        whole = range(len(records))
+        todo = _halves(whole) if len(records) > 1 else [whole] * len(records)
         while todo:
             part = todo.pop(0)
-            behind = todo[0][0].offset if todo else end
+            begins, behind = _bounds(records, part, first, end)
+            if begins != ledger.next_source_offset:
+                raise DiscontinuityError(begins, ledger.next_source_offset)
             error = KafkaError(ErrorCode.of(refused.code), refused.reason)
             if len(records) > 1:
-                done = await writer.write(part, behind)
+                done = await writer.write(records[part.start : part.stop], behind)
                 if isinstance(done, Copied):
-                    book(done._replace(left_out=sum(offset < behind for offset in left_out)))
-                    left_out = [offset for offset in left_out if offset >= behind]
+                    passed = sum(begins <= offset < behind for offset in left_out)
+                    book(done._replace(left_out=passed, first_source_offset=begins))
                     continue
                 error = done
             if len(part) > 1:
@@ -85,7 +96,7 @@ class RefusedBatches:
                 return False
             else:
                 await permitted(self._may_write)
-                await self._dead_letters.bury(part[0], ledger, error.message)
+                await self._dead_letters.bury(records[part.start], ledger, error.message)
                 reason = f"refused by the target ({error.code.name}), in {self._dead_letters.topic}"
                 book(Gap(ledger.next_source_offset, behind, reason, time.time_ns() // 1_000_000))
         return True
@@ -98,15 +109,30 @@ class RefusedBatches:
         kept = [one for _, one in stamped if one is not None]
         return kept, [offset for offset, one in stamped if one is None]
 
-    async def _batch(self, source: TopicPartition, offset: int) -> tuple[list[Record], int, int]:
-        """The records from `offset` on of the batch that holds it, the offset behind it, its codec."""
-        fetched = await self._source.fetch(source, offset)
-        for position, header in iter_headers(fetched.records):
-            if header.next_offset > offset:
-                found = read_records(fetched.records, position, header)
-                wanted = [record for record in found if record.offset >= offset]
-                return wanted, header.next_offset, header.codec
-        raise ProtocolError(f"{source}: the refused batch at offset {offset} cannot be read again")
+    async def _batch(
+        self, source: TopicPartition, position: int, refused: int
+    ) -> tuple[list[Record], int, int] | None:
+        """What `position` is to go on with: the records of the refused batch from there on, the offset behind
+        it, its codec. None where other records stand before it, which the book knows nothing of."""
+        while True:
+            fetched = await self._source.fetch(source, position, isolation=Isolation.READ_COMMITTED)
+            aborted = tuple(AbortedTransaction(*each) for each in fetched.aborted)
+            not_data = AbortedFilter(Chunk(source, fetched.records, position, -1, aborted=aborted))
+            passed = position
+            for place, header in iter_headers(fetched.records):
+                if header.next_offset <= position:
+                    continue
+                passed = header.next_offset
+                if not_data.skips(place, header):
+                    continue
+                found = read_records(fetched.records, place, header)
+                wanted = [record for record in found if record.offset >= position]
+                if wanted:
+                    is_it = header.next_offset > refused
+                    return (wanted, header.next_offset, header.codec) if is_it else None
+            if passed == position:
+                raise ProtocolError(f"{source}: the refused batch at offset {refused} cannot be read again")
+            position = passed
 
 
 class _Writer:
@@ -156,6 +182,14 @@ def _runs(part: list[Record], base: int) -> Iterator[Run]:
             first = index
 
 
-def _halves(records: list[Record]) -> list[list[Record]]:
-    middle = len(records) // 2
-    return [records[:middle], records[middle:]]
+def _bounds(records: list[Record], part: range, first: int, end: int) -> tuple[int, int]:
+    """The source offsets that a part accounts for, told by its place in the batch and not by what was written
+    before it: what the batch holds from `first` on, up to `end`, is in one part or another."""
+    begins = records[part.start].offset if part.start else first
+    behind = records[part.stop].offset if part.stop < len(records) else end
+    return begins, behind
+
+
+def _halves(part: range) -> list[range]:
+    middle = len(part) // 2
+    return [part[:middle], part[middle:]]

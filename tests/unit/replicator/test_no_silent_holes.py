@@ -23,7 +23,7 @@ from protocol.client import EARLIEST, Fetched, ListedOffset, PartitionMetadata, 
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.records import Record, build_batch, read_header
 from protocol.types import TopicPartition
-from replicator import book, parts
+from replicator import book, parts, refused
 from replicator.book import State
 from replicator.discovery import Wanted
 from replicator.metrics import LinkMetrics
@@ -454,6 +454,23 @@ def test_without_a_rule_of_the_link_the_guard_says_no_and_nothing_is_lost(rule: 
     assert not wrong
     wrong, _ = _wrong(off, _guard, command=command)
     assert wrong
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_where_a_part_of_a_refused_batch_is_forgotten_the_rest_of_it_is_not_taken_for_what_follows(
+    once: bool,
+) -> None:
+    case = Case(once, batches=[1, 8, 1], refuses=[b"6"], commands=[(50.0, TAKE)])
+    halves, turns = refused._halves, itertools.count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refused, "_halves", lambda part: halves(part)[next(turns) == 0 :])
+        outcome = copy(case)
+        outcome.check(once=True)
+        assert outcome.disorders == 1
+    turns = itertools.count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refused, "_halves", lambda part: halves(part)[: 1 if next(turns) == 0 else 2])
+        copy(case).check(once=True)
 
 
 @pytest.mark.parametrize("once", [True, False])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.client import ClientError
+from protocol.client import ClientError, Isolation
 from protocol.client.retry import NO_RETRIES, RetryPolicy
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch, decode_batches
@@ -25,11 +25,16 @@ BEFORE = 7
 
 
 class Source:
-    def __init__(self, records):
-        self.batch = build_batch(records, preserve_offsets=True, last_offset=records[-1].offset + 2)
+    """`before`: batches that stand before that of `records`; `aborted`: as a Fetch answer has them."""
 
-    async def fetch(self, tp, offset):
-        return SimpleNamespace(records=memoryview(self.batch))
+    def __init__(self, records, before=(), aborted=()):
+        batch = build_batch(records, preserve_offsets=True, last_offset=records[-1].offset + 2)
+        self.batches, self.aborted = [*before, batch], aborted
+
+    async def fetch(self, tp, offset, *, isolation):
+        assert isolation is Isolation.READ_COMMITTED
+        found = next(each for each in self.batches if read_header(each).next_offset > offset)
+        return SimpleNamespace(records=memoryview(found), aborted=self.aborted)
 
 
 class Target:
@@ -71,13 +76,21 @@ def ledger():
     return PartitionLedger(source, target, OffsetMap(100, BEFORE))
 
 
-async def settle(records, target, letters, made, code=ErrorCode.MESSAGE_TOO_LARGE):
+def book_of(made):
     def book(done):
         assert isinstance(done, Gap | Copied)
+        if isinstance(done, Copied):
+            assert done.first_source_offset == made.next_source_offset
         (made.add_gap if isinstance(done, Gap) else made.add)(done)
 
+    return book
+
+
+async def settle(records, target, letters, made, code=ErrorCode.MESSAGE_TOO_LARGE, source=None):
     refused = RefusedError(TP, records[0].offset, "too large", int(code))
-    return await RefusedBatches(Source(records), target, letters).settle(made, refused, book)
+    return await RefusedBatches(source or Source(records), target, letters).settle(
+        made, refused, book_of(made)
+    )
 
 
 @st.composite
@@ -115,6 +128,29 @@ async def test_without_dead_letters_it_stops_before_the_refused_record():
     assert len(target.log) == 3
     assert made.next_source_offset == 103
     assert made.gaps == []
+
+
+async def test_nothing_is_written_of_a_batch_behind_records_that_the_book_knows_nothing_of():
+    """They are not in it any more because their transaction was aborted, say: they are copied first."""
+    before = build_batch([Record(100, 1, None, b"before")], base_offset=100)
+    records = [Record(101 + n, 1, None, b"%d" % n) for n in range(4)]
+    target, letters, made = Target(10_000), Letters(), ledger()
+    assert await settle(records, target, letters, made, source=Source(records, [before]))
+    assert (target.log, letters.records, made.next_source_offset) == ([], [], 100)
+
+
+async def test_markers_and_aborted_records_before_the_batch_are_passed():
+    producer = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
+    before = [
+        build_batch([Record(100, 1, None, b"aborted")], base_offset=100, **producer),
+        build_batch([Record(101, 1, b"\0\0\0\0", b"")], base_offset=101, control=True, **producer),
+    ]
+    records = [Record(102 + n, 1, None, b"%d" % n) for n in range(4)]
+    target, made = Target(10_000), ledger()
+    source = Source(records, before, [(9, 100)])
+    assert await settle(records, target, None, made, source=source)
+    assert target.log == [r.value for r in records]
+    assert (made.next_source_offset, made.records) == (108, 4)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.NONE])
@@ -169,7 +205,8 @@ async def test_a_worker_that_may_not_write_any_more_writes_no_part_and_does_not_
     target.produce = lost
     refused = RefusedError(TP, 100, "too large", int(ErrorCode.MESSAGE_TOO_LARGE))
     batches = RefusedBatches(Source(records), target, letters, None, lambda: bool(allowed))
-    settling = asyncio.create_task(batches.settle(ledger(), refused, lambda done: None))
+    made = ledger()
+    settling = asyncio.create_task(batches.settle(made, refused, book_of(made)))
     await asyncio.sleep(0.5)
     assert not settling.done()
     assert asked == [True] * number
