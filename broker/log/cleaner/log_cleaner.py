@@ -49,6 +49,8 @@ class LogCleaner:
         self._uncleanable: dict[TopicPartition, Log] = {}
         self._full: dict[TopicPartition, _FullDisk] = {}
         self._workers: list[asyncio.Task[None]] = []
+        self._surplus: set[asyncio.Task[None]] = set()
+        """Those that are ending because the settings want fewer."""
         self._processes: set[Worker] = set()
         self._wake = asyncio.Event()
 
@@ -63,6 +65,8 @@ class LogCleaner:
         wanted = settings.log_cleaner_threads if settings.log_cleaner_enable else 0
         for surplus in self._workers[wanted:]:
             surplus.cancel()
+            self._surplus.add(surplus)
+            surplus.add_done_callback(self._surplus.discard)
         del self._workers[wanted:]
         while len(self._workers) < wanted:
             self._workers.append(asyncio.create_task(self._work(), name="log cleaner"))
@@ -73,7 +77,7 @@ class LogCleaner:
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        await asyncio.gather(*workers, *self._surplus, return_exceptions=True)
         await self._checkpoint.forget_deleted()
 
     @property

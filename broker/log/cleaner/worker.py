@@ -51,14 +51,16 @@ class Worker:
             yield Failed(message="the cleaner's process ended in the middle of it", transient=True)
 
     async def kill(self) -> None:
-        """End the process at once; what it has not reported as done is worth nothing."""
-        process, self._process = self._process, None
+        """End the process at once; what it has not reported as done is worth nothing. It stays ours until it
+        is gone: who is cancelled while it waits for that calls this again."""
+        process = self._process
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             # To the end of its output: the transport closes only then.
             with contextlib.suppress(ConnectionError):
                 await process.communicate()
+            self._process = None
 
 
 async def _start() -> asyncio.subprocess.Process:

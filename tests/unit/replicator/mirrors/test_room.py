@@ -1,5 +1,5 @@
 """Memory of mirrors is bounded in all, partitions take turns, and a target broker that hangs holds up its own
-partitions only.
+partitions only. On a clock that jumps: how fast the machine is plays no part.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ from replicator.mirrors.copying import Copying
 from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.room import Room, alone
 from replicator.settings import Flow
-from tests.support.waiting import eventually
+from tests.support.jumping_loop import run_jumping
 
 MIB = 1 << 20
+LONG_S = 2.0
+"""So long each case runs by its clock, many times what its requests take."""
 FLOW = Flow(max_bytes_in_flight=8 * MIB, fetch_max_bytes=2 * MIB, fetch_partition_max_bytes=MIB // 4)
 
 
@@ -34,7 +36,7 @@ class Source:
 
     async def fetch_from(self, node, asked, *, max_bytes, partition_max_bytes, **_):
         self.fetches += 1
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         size = partition_max_bytes - 200
         chosen = list(asked.items())[: max_bytes // partition_max_bytes]
         batches = [build_batch([Record(at, 0, None, b"v" * size)], base_offset=at) for _, at in chosen]
@@ -55,7 +57,7 @@ class Target:
         return {tp: Leader(1 + tp.partition % 2, 0) for tp in tps}
 
     async def mirror_append(self, node, sources, pieces):
-        await asyncio.sleep(3600 if node in self.hanging else 0)
+        await asyncio.sleep(3600 if node in self.hanging else 0.01)
         return {tp: MirrorAnswer(None, None) for tp in pieces}
 
 
@@ -78,29 +80,28 @@ async def copying(source, target, partitions):
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_what_waits_is_bounded_in_all_and_not_by_partition_alone():
-    source = Source()
-    async with copying(source, Target(1, 2), 64) as parts:
-        looks = []
+def test_what_waits_is_bounded_in_all_and_not_by_partition_alone():
+    async def work():
+        source = Source()
+        async with copying(source, Target(1, 2), 64) as parts:
+            await asyncio.sleep(LONG_S)
+            fetches, queued = source.fetches, sum(part.queued_bytes for part in parts)
+            await asyncio.sleep(LONG_S)
+            assert source.fetches == fetches
+            return queued
 
-        async def look():
-            looks.append(source.fetches)
-            return len(looks) > 10 and looks[-1] == looks[-10]
-
-        await eventually(look, bool)
-        queued = sum(part.queued_bytes for part in parts)
-    assert 7 * MIB < queued <= 10 * MIB  # one fetch on top of the bound
+    assert 7 * MIB < run_jumping(work()) <= 10 * MIB  # one fetch on top of the bound
 
 
-async def test_one_hanging_broker_holds_up_its_own_partitions_only_and_all_others_have_turns():
-    async with copying(Source(), Target(2), 64) as parts:
+def test_one_hanging_broker_holds_up_its_own_partitions_only_and_all_others_have_turns():
+    async def work():
+        async with copying(Source(), Target(2), 64) as parts:
+            await asyncio.sleep(LONG_S)
+            assert min(part.records for part in parts if part.tp.partition % 2 == 0) >= 4
+            assert not any(part.records for part in parts if part.tp.partition % 2)
+            assert sum(part.queued_bytes for part in parts) <= 10 * MIB
 
-        async def least():
-            return min(part.records for part in parts if part.tp.partition % 2 == 0)
-
-        await eventually(least, lambda least: least >= 4)
-        assert not any(part.records for part in parts if part.tp.partition % 2)
-        assert sum(part.queued_bytes for part in parts) <= 10 * MIB
+    run_jumping(work())
 
 
 def test_each_broker_of_the_target_has_its_share():
@@ -138,14 +139,15 @@ class Watched(Target):
         return {tp: MirrorAnswer(None, None) for tp in pieces}
 
 
-async def test_several_requests_are_under_way_and_each_partition_is_in_one_of_them():
+def test_several_requests_are_under_way_and_each_partition_is_in_one_of_them():
     target = Watched()
-    async with copying(Source(), target, 40) as parts:
 
-        async def moved():
-            return min(part.records for part in parts)
+    async def work():
+        async with copying(Source(), target, 40) as parts:
+            await asyncio.sleep(LONG_S)
+            assert min(part.records for part in parts) > 3
 
-        await eventually(moved, lambda records: records > 3)
+    run_jumping(work())
     assert target.overlaps == 0
     assert 1 < target.most <= 16  # two brokers
     assert target.largest < FLOW.produce_request_bytes + FLOW.fetch_partition_max_bytes
