@@ -13,7 +13,7 @@ from typing import Final
 from protocol.client import ClusterClient
 from protocol.types import TopicPartition
 from replicator.book import Account, State
-from replicator.link_report import log_starts, readable_ends
+from replicator.ends import log_starts, readable_ends
 
 _log = logging.getLogger("isthmus.replicator")
 

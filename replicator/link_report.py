@@ -6,21 +6,19 @@ that was deleted makes the lag of what it concerns unknown, which is not zero, a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolation
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+from protocol.client import NO_RETRIES
+from protocol.types import TopicPartition
 from replicator.acknowledgements import Acknowledged, differences_of, open_differences
+from replicator.ends import SourceEnd, ends_now
 from replicator.latency import added, quantiles
 from replicator.latency_series import in_json
 from replicator.link_standing import link_standing
 from replicator.metric_table import PARTITION_QUANTILES
 from replicator.mirror_rows import Mirror
-from replicator.piecemeal import piecemeal
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
 from replicator.workers.control import Desired
@@ -28,22 +26,12 @@ from replicator.workers.report import WorkerReport, owners, reports
 from transfer.ledger import PartitionLedger
 
 _CONNECT_S = 3.0
-_SOURCE_S = 20.0
 _OF_STANDING = ("rate", "lane", "lane_reason", "starts", "reason", "latency", "lag_bytes", "lag_seconds")
 
 
 @dataclass(frozen=True, slots=True)
-class SourceEnd:
-    """Where a partition can be read up to (committed), and from; None and why while that is not known."""
-
-    offset: int | None
-    state: str = ""
-    first: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class LinkReport:
-    """`source_problem` says why nothing is known of the source; then no row has a lag."""
+    """`source_problem` says why not all of the source's ends are known; what is missing has no lag."""
 
     rows: list[dict[str, Any]]
     differences: int
@@ -71,16 +59,9 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         own = (await client.metadata([settings.progress_topic])).topics.get(settings.progress_topic)
         has_topic = own is not None and not own.error
         ledgers = {tp: entry.ledger for tp, entry in progress.entries().items()}
-    problem = ""
-    ends: Mapping[TopicPartition, SourceEnd] = {}
-    try:
-        async with (
-            asyncio.timeout(_SOURCE_S),
-            settings.source.client("isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES) as client,
-        ):
-            ends = await source_ends(client, ledgers)
-    except (ProtocolError, TimeoutError) as error:
-        problem = str(error) or "no answer in time"
+    ends, problem = await ends_now(
+        settings.source, {tp: ledger.source.topic_id for tp, ledger in ledgers.items()}
+    )
     known = store.acknowledged
     workers = reports(progress.notes)
     owner = owners(workers)
@@ -143,61 +124,14 @@ def mirrors_json(mirrors: Mapping[str, Mirror]) -> dict[str, Any]:
 def at_worker(tp: TopicPartition, report: WorkerReport | None) -> dict[str, Any]:
     """Who copies a partition, and how it stands there; None while nobody says so."""
     if report is None:
-        return dict.fromkeys(("worker", "at_worker", *_OF_STANDING))
+        return dict.fromkeys(("worker", "at_worker", "lag_at_worker", *_OF_STANDING))
     standing = report.partitions[tp]
     return {
         "worker": report.worker,
         "at_worker": standing.state,
+        "lag_at_worker": standing.lag if standing.lag >= 0 else None,
         **{name: getattr(standing, name) for name in _OF_STANDING},
     }
-
-
-async def source_ends(
-    client: ClusterClient, ledgers: Mapping[TopicPartition, PartitionLedger]
-) -> dict[TopicPartition, SourceEnd]:
-    """The end of each partition that the ledgers tell of, and of no other topic with its name."""
-    topics = (await client.metadata({tp.topic for tp in ledgers})).topics if ledgers else {}
-    found: dict[TopicPartition, SourceEnd] = {}
-    there: list[TopicPartition] = []
-    for tp, ledger in ledgers.items():
-        topic = topics.get(tp.topic)
-        if topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            found[tp] = SourceEnd(None, "deleted at the source")
-        elif topic.error:
-            found[tp] = SourceEnd(None, f"the source says {topic.error.name}")
-        elif topic.topic_id != ZERO_UUID and uuid_to_text(topic.topic_id) != ledger.source.topic_id:
-            found[tp] = SourceEnd(None, "created again at the source, not copied yet")
-        else:
-            there.append(tp)
-    offsets, refused = await readable_ends(client, there)
-    firsts, _ = await log_starts(client, there)
-    found |= {tp: SourceEnd(offset, first=firsts.get(tp)) for tp, offset in offsets.items()}
-    return found | {tp: SourceEnd(None, f"the source says {e.code.name}") for tp, e in refused.items()}
-
-
-async def readable_ends(
-    client: ClusterClient, tps: Collection[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-    """Offsets behind the last committed record, and why some partitions have none now."""
-    return await _listed(client, tps, LATEST)
-
-
-async def log_starts(
-    client: ClusterClient, tps: Collection[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-    """The first offsets that are still there, and why some partitions have none now."""
-    return await _listed(client, tps, EARLIEST)
-
-
-async def _listed(
-    client: ClusterClient, tps: Collection[TopicPartition], spot: int
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-    async def ask(part: list[TopicPartition]) -> dict[TopicPartition, int]:
-        spots = dict.fromkeys(part, spot)
-        listed = await client.list_offsets(spots, isolation=Isolation.READ_COMMITTED, retry=NO_RETRIES)
-        return {tp: at.offset for tp, at in listed.items()}
-
-    return await piecemeal(ask, tps)
 
 
 def not_begun(tp: TopicPartition, at_target: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _nobody(
         return _standing(NOT_RUNNING, since_ms=last.at_ms, reason=reason, to_do=start)
     reason = "no process has told the target that it runs this link" + ("" if known else ", ever")
     if source_problem:
-        reason += f"; from here its source does not answer: {source_problem}"
+        reason += f"; asked from here, its source: {source_problem}"
     return _standing(NOT_RUNNING, reason=reason, to_do=start)
 
 

@@ -35,8 +35,12 @@ A setting that is not known, or has a wrong value, ends each command with its li
 
 *Changes* says how a changed value comes into effect: **now** by `isthmus links set LINK NAME=VALUE` (or
 REST), within about two seconds at all workers, and after restarts too; else with a changed file at the next
-**start** of all processes of the link. Of an `…_exclude`, `links set` takes the whole list, with the patterns
-that a file adds to. Links with `offsets: identical` change nothing while they run.
+**start** of all processes of the link. Links with `offsets: identical` change nothing while they run.
+
+An `…_exclude` of a topology adds to the patterns that it is *besides*. `links set` and MirrorMaker 2's
+properties file take the whole list, as MirrorMaker 2 does: what stands there takes the place of those
+patterns, and who wants to keep them names them too (`links set` says which are dropped). Internal topics
+(`__…`, `….internal`, `…-internal`) are never copied, whatever a list says.
 
 *MirrorMaker 2* is the name in `connect-mirror-maker.properties`, which `isthmus replicate` takes as it is:
 unset switches and replication factors are MirrorMaker 2's there, not those of this table.

@@ -36,16 +36,28 @@ async def outages(topology: Topology, runtime: Runtime, clusters: Collection[str
 
 
 async def _accepts(addresses: str) -> bool:
-    """Whether one of `host:port,…` takes a connection."""
-    for address in addresses.split(","):
-        host, _, port = address.strip().rpartition(":")
-        with contextlib.suppress(OSError, TimeoutError, ValueError):
-            async with asyncio.timeout(_CONNECT_S):
-                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-            return True
+    """Whether one of `host:port,…` takes a connection; they are all tried at once."""
+    asking = [asyncio.create_task(_takes(address)) for address in addresses.split(",")]
+    try:
+        for answer in asyncio.as_completed(asking):
+            if await answer:
+                return True
+    finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+    return False
+
+
+async def _takes(address: str) -> bool:
+    host, _, port = address.strip().rpartition(":")
+    with contextlib.suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(_CONNECT_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return True
     return False
 
 

@@ -117,11 +117,18 @@ def set_settings(
     all workers together, 0: none), all intervals, progress_bytes, retry_refused_s. Others are changed in the
     file, then restart the workers. Topics that a new filter leaves out stop; their copies stay as they are.
 
+    A list takes the place of the whole one before it. So topics_exclude and groups_exclude lose the patterns
+    that a topology's file adds to (__.*, console-consumer-.* and so on), as MirrorMaker 2's do when they are
+    set: name those again that shall stay. What is dropped is said, also with --dry-run. Internal topics
+    (__…, ….internal, …-internal) are never copied, whatever the list says.
+
     Examples:
 
     isthmus links set 'east->west' rate_limit=20000000
 
     isthmus links set 'east->west' topics='orders.*,payments' --unset rate_limit
+
+    isthmus links set 'east->west' groups_exclude='console-consumer-.*,connect-.*,__.*,batch-.*' --dry-run
     """
     from replicator.workers import asking
 

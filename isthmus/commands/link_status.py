@@ -33,6 +33,8 @@ def status(
     has it, and every gap; and all workers.
 
     Workers tell every few seconds how they stand; what none of them says anything about has no worker.
+    A source that does not answer is waited for four seconds: what it has said until then counts, and of the
+    rest the lag is what the worker last knew.
     Ends with 3 when there are gaps that nobody has acknowledged (isthmus links acknowledge-gap), or records
     that are gone from the source before a partition that stands still could copy them.
 
@@ -101,7 +103,7 @@ def _when(ms: int | None) -> str:
 
 def _show(rows: list[dict[str, Any]]) -> None:
     columns = ("topic", "partition", "at_target", "copied", "lag", "runs", "state", "lane", "worker")
-    print_table(columns, [[row[column] for column in columns] for row in rows])
+    print_table(columns, [[_lag(row) if c == "lag" else row[c] for c in columns] for row in rows])
     for row in rows:
         where = f"{row['topic']}-{row['partition']}"
         for start, end, reason in row["gaps"]:
@@ -123,6 +125,13 @@ def _show(rows: list[dict[str, Any]]) -> None:
             say(f"paused: {where} {row['paused']}")
         elif row["at_worker"] not in (None, "running"):
             say(f"{row['at_worker']}: {where} {row['reason']}")
+
+
+def _lag(row: dict[str, Any]) -> int | str | None:
+    """Where the source does not say, what the partition's worker last knew."""
+    known: int | None = row["lag"]
+    last = row["lag_at_worker"]
+    return f"{last} (last known)" if known is None and last is not None else known
 
 
 def _show_latencies(report: LinkReport, *, partitions: bool) -> None:

@@ -81,7 +81,8 @@ class Partition(BaseModel):
     copied: int = Field(description="records")
     next_source_offset: int | None = Field(description="null: it has not begun")
     lag: int | None = Field(description="source offsets not copied yet; null: not known")
-    lag_bytes: int | None = Field(description="the same, as its worker estimated it last")
+    lag_at_worker: int | None = Field(description="the same, as its worker last said")
+    lag_bytes: int | None = Field(description="the same in bytes, as its worker estimated it last")
     lag_seconds: float | None = Field(
         description="how long the first record that is not copied was there when its worker last said so"
     )
@@ -103,7 +104,9 @@ class Link(BaseModel):
     workers: list[Worker]
     partitions: list[Partition]
     differences: int = Field(description="gaps and superseded copies that nobody has acknowledged")
-    source_problem: str = Field(description="why nothing is known of the source's ends; empty: it answers")
+    source_problem: str = Field(
+        description="why not all of the source's ends are known, within seconds; empty: they are"
+    )
     latencies: dict[str, TopicLatency] = Field(description="by source topic, where records came lately")
     settings_changed: dict[str, Any] = Field(description="by command or REST, before the link's file")
 

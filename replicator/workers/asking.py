@@ -105,14 +105,31 @@ async def set_values(
         before = dict(Desired.read(progress.notes).settings)
         after = {name: value for name, value in (before | dict(values)).items() if name not in unset}
         try:
-            changed(settings, after)
+            new = changed(settings, after)
         except ValueError as error:
             raise NotAsked(str(error)) from error
         names = [f"{name} = {value}" for name, value in values.items()]
         names += [f"{name} as in the file" for name in unset]
+        names += no_longer_excluded(settings, before, new)
         return settings_rows(after), f"{settings.name}: {'; '.join(names) or 'nothing changes'}"
 
     return await _ask(settings, Scope(), rows, dry_run=dry_run)
+
+
+def no_longer_excluded(file: LinkSettings, before: Mapping[str, Any], new: LinkSettings) -> list[str]:
+    """What lists lose, in words: one takes the place of the whole one before it, also of what that held by
+    default (as MirrorMaker 2's). `before` is what was changed by command until now."""
+    try:
+        old = changed(file, before)
+    except ValueError:  # it counted for nothing
+        old = file
+    found = []
+    for name in ("topics_exclude", "groups_exclude"):
+        left = getattr(new, name)
+        dropped = [pattern for pattern in getattr(old, name) if pattern not in left]
+        if dropped:
+            found.append(f"{name} has no longer {', '.join(dropped)}")
+    return found
 
 
 async def _ask(
