@@ -74,7 +74,7 @@ async def _run(
 ) -> int:
     try:
         if link.offsets == "identical":
-            code = await run_mirrors(link, stop, registry, status)
+            code = await run_mirrors(link, stop, registry, status, rest)
         else:
             code = await run_link(link, stop, registry, status, rest)
     except Exception:  # noqa: BLE001 (whatever it is, the other links go on)

@@ -25,7 +25,8 @@ from replicator.workers.control import Desired
 from replicator.workers.report import WorkerReport, owners, reports
 from transfer.ledger import PartitionLedger
 
-_CONNECT_S = 3.0
+CONNECT_S = 3.0
+"""To one address of the target."""
 _OF_STANDING = ("rate", "lane", "lane_reason", "starts", "reason", "latency", "lag_bytes", "lag_seconds")
 
 
@@ -51,9 +52,7 @@ class LinkReport:
 
 async def link_report(settings: LinkSettings) -> LinkReport:
     """Raises ProtocolError when the target cannot be asked."""
-    async with settings.target.client(
-        "isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES
-    ) as client:
+    async with settings.target.client("isthmus-cli", connect_timeout_s=CONNECT_S, retry=NO_RETRIES) as client:
         store = ProgressStore(client, settings.progress_topic)
         progress = await store.refresh()
         own = (await client.metadata([settings.progress_topic])).topics.get(settings.progress_topic)

@@ -138,11 +138,15 @@ class LinkMetrics:
         partition.bytes.inc(copied.bytes)
         if copied.left_out:
             partition.left_out.inc(copied.left_out)
-        if copied.last_timestamp > 0:
-            latency = time.time() - copied.last_timestamp / 1000
+        self.late(partition, copied.last_timestamp, copied.records)
+
+    def late(self, partition: PartitionMetrics, timestamp_ms: int, records: int) -> None:
+        """So many records, the newest of that time, are at the target now."""
+        if timestamp_ms > 0:
+            latency = time.time() - timestamp_ms / 1000
             if 0 <= latency <= _SANE_LATENCY_S:
                 self._latency.observe(latency)
-                self.latencies.add(partition.tp, latency, copied.records)
+                self.latencies.add(partition.tp, latency, records)
 
     def transaction(self, *, committed: bool) -> None:
         """Counts one that has ended."""

@@ -76,6 +76,12 @@ TAKE_OVER: Final = Step(
     "nothing: that takes as long as reading its offset syncs and what it copied after them",
     "start",
 )
+MIRRORS: Final = Step(
+    STARTING,
+    "its mirrors at the target to be found, or made",
+    "see what is missing: isthmus links check LINK",
+    "topics",
+)
 COPIES: Final = Step(RUNNING)
 ENDS: Final = Step(STOPPING, "what is on its way to arrive")
 

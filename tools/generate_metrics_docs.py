@@ -34,8 +34,10 @@ minutes there is no percentile. Latency goes by the records' own timestamps, so 
 only counted for records that are not older than an hour and not from the future: while a link catches up, the
 lags tell more.
 
-Links with `offsets: identical` have records, bytes, lag in records, bytes and seconds, gaps, partitions by
-state, and which clusters answer; no latencies, no lag by record time, no lanes.
+Links with `offsets: identical` have records, bytes, lag in records, bytes and seconds, latencies, gaps,
+partitions by state (aligning, copying, stopped), and which clusters answer; no lag by record time, no lanes.
+Their latencies count offsets, and go by the time of the last batch of each write, be it data or the marker
+of a transaction.
 """
 
 

@@ -22,12 +22,12 @@ from protocol.client.mirror_calls import MirrorAnswer, MirrorBatches
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.mirrors.aligning import Aligner, Note, is_same_topic
+from replicator.mirrors.batches import whole
 from replicator.mirrors.partition import MirrorPartition, Piece, State
 from replicator.mirrors.room import Room, alone
 from replicator.mirrors.terms import AT_ONCE, portions
 from replicator.settings import Flow
 from replicator.troubles import now_ms
-from transfer.kafka.positions import last_batch
 from transfer.pace import Pace
 
 _log = logging.getLogger("isthmus.replicator")
@@ -66,8 +66,10 @@ class Copying:
         cuts: bool = False,
         rate_limit: int = 0,
         on_ended: Callable[[TopicPartition], None] = lambda tp: None,
+        on_copied: Callable[[MirrorPartition, Piece], None] = lambda part, piece: None,
     ) -> None:
-        """`rate_limit`: bytes per second that are read from the source; 0: none."""
+        """`rate_limit`: bytes per second that are read from the source; 0: none. `on_copied`: all in-sync
+        replicas at the target have the piece."""
         self.pace = Pace()
         self.pace.limit = rate_limit
         self.partitions: dict[TopicPartition, MirrorPartition] = {}
@@ -76,6 +78,7 @@ class Copying:
         self._flow = flow
         self._aligner = Aligner(source, target, cuts=cuts, note=note)
         self._on_ended = on_ended
+        self._on_copied = on_copied
         self._moved = asyncio.Event()
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._appenders: dict[int, asyncio.Task[None]] = {}
@@ -261,11 +264,11 @@ class Copying:
     def _take(self, part: MirrorPartition, found: Fetched) -> None:
         moves = found.log_start_offset > part.source_start
         part.heard(found.log_start_offset, found.high_watermark, now_ms())
-        stop, next_offset, _ = last_batch(found.records)
+        stop, next_offset, newest_ms = whole(found.records)
         if stop and next_offset > part.position:
             part.fetched = next(self._turns)
             records = alone(found.records[:stop])
-            part.put(Piece(part.position, records, next_offset, found.log_start_offset))
+            part.put(Piece(part.position, records, next_offset, found.log_start_offset, newest_ms))
         elif moves and not part.queue:
             part.put(Piece(part.position, None, part.position, found.log_start_offset))
         else:
@@ -344,6 +347,7 @@ class Copying:
                 self._refused(part, answer)
             else:
                 part.done(piece)
+                self._on_copied(part, piece)
                 if part.level:
                     part.level_ms = now_ms()
 

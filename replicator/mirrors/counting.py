@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.latency import Behind
+from replicator.latency_series import in_json
 from replicator.metrics import LinkMetrics
 from replicator.mirrors.on_record import OnRecord
-from replicator.mirrors.partition import MirrorPartition, State
+from replicator.mirrors.partition import MirrorPartition, Piece, State
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class _Counted:
     bytes: int = 0
     gaps: int = 0
     behind: Behind = field(default_factory=Behind)
+    seconds: float = 0.0
 
 
 class Counting:
@@ -37,6 +39,27 @@ class Counting:
         self._record = record
         self._counted: dict[TopicPartition, _Counted] = {}
 
+    def copied(self, part: MirrorPartition, piece: Piece) -> None:
+        """All in-sync replicas at the target have it now."""
+        if piece.records is not None:
+            self._counted_of(part)  # so that its series go with it
+            self._metrics.late(self._metrics.of(part.tp), piece.newest_ms, piece.next_offset - piece.offset)
+
+    def lags(self, part: MirrorPartition) -> tuple[int, float]:
+        """In bytes (an estimate) and in seconds, as last looked at."""
+        counted = self._counted.get(part.tp)
+        size = part.lag * part.bytes // part.records if part.records else 0
+        return size, counted.seconds if counted is not None else 0.0
+
+    def latency(self, tp: TopicPartition) -> dict[str, float] | None:
+        """Percentiles of the last minutes in seconds; None without records in them."""
+        found = self._metrics.latencies.of(tp)
+        return in_json(found) if found is not None else None
+
+    def topic_latencies(self) -> dict[str, dict[int, int]]:
+        """Records by topic and bucket."""
+        return self._metrics.latencies.topics()
+
     def look(self, partitions: Mapping[TopicPartition, MirrorPartition]) -> None:
         """Partitions that are gone since the last look have no series any more."""
         for tp in self._counted.keys() - partitions.keys():
@@ -46,27 +69,33 @@ class Counting:
         for tp, part in partitions.items():
             late = max(late, self._one(tp, part, now))
         self._metrics.others_behind(late, 0.0)
+        self._metrics.observe()
         states = Counter(part.state for part in partitions.values())
         for state in State:
             self._metrics.partitions.labels(self._metrics.name, state).set(states[state])
 
     def _one(self, tp: TopicPartition, part: MirrorPartition, now: float) -> float:
         """The lag in seconds of one without series of its own; else 0."""
-        series, counted = self._metrics.of(tp), self._counted.get(tp)
-        if counted is None or counted.part is not part:
-            counted = self._counted[tp] = _Counted(part, gaps=counted.gaps if counted is not None else 0)
+        series, counted = self._metrics.of(tp), self._counted_of(part)
         series.records.inc(part.records - counted.records)
         series.bytes.inc(part.bytes - counted.bytes)
         counted.records, counted.bytes = part.records, part.bytes
         series.lag.set(part.lag)
-        series.lag_bytes.set(part.lag * part.bytes // part.records if part.records else 0)
+        seconds = counted.seconds = counted.behind.seconds(now, part.source_end, part.end)
+        series.lag_bytes.set(self.lags(part)[0])
         gaps = [each for each in self._record.of(tp) if each.kind is Kind.GAP]
         series.gap_offsets.set(sum(gap.end - gap.start for gap in gaps))
         for gap in gaps[counted.gaps :]:
             self._metrics.gaps.labels(self._metrics.name, gap.reason).inc()
         counted.gaps = len(gaps)
-        seconds = counted.behind.seconds(now, part.source_end, part.end)
         if series.own:
             series.seconds.set(seconds)
             return 0.0
         return seconds
+
+    def _counted_of(self, part: MirrorPartition) -> _Counted:
+        found = self._counted.get(part.tp)
+        if found is None or found.part is not part:
+            gaps = found.gaps if found is not None else 0
+            found = self._counted[part.tp] = _Counted(part, gaps=gaps)
+        return found

@@ -32,6 +32,8 @@ class Piece(NamedTuple):
     records: memoryview | None
     next_offset: int
     source_start: int
+    newest_ms: int = -1
+    """The greatest time in its last batch, of a record or of a transaction's marker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +64,8 @@ class MirrorPartition:
     """When the mirror last had all that the source had; 0: never in this run."""
     records: int = 0
     bytes: int = 0
+    starts: int = 0
+    """How often it was aligned in this run."""
     notes: list[str] = field(default_factory=list)
     problem: str | None = None
     not_before: float = 0.0
@@ -84,6 +88,7 @@ class MirrorPartition:
     def aligned(self, start: int, end: int, source_epoch: int) -> None:
         self.start, self.end, self.position, self.source_epoch = start, end, end, source_epoch
         self.drop_queue()
+        self.starts += 1
         self.state, self.problem = State.COPYING, None
 
     def realign(self, now: float, problem: str | None = None) -> None:

@@ -29,9 +29,12 @@ from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition, State
 from replicator.mirrors.standing import Witness, gaps_of_before
 from replicator.mirrors.standstill import Standstill
+from replicator.mirrors.telling import Telling
 from replicator.mirrors.topics import Mirrored, MirrorTopics
+from replicator.phase import COPIES, ENDS, MIRRORS, Phase
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
+from replicator.troubles import Troubles
 from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 
 _log = logging.getLogger("isthmus.replicator")
@@ -39,14 +42,23 @@ _log = logging.getLogger("isthmus.replicator")
 _WITNESS_S: Final = 1.0
 _OBSERVE_S: Final = 1.0
 _LOOK_S: Final = 2.0
+_REPORT_S: Final = 0.5
 _DRAIN_TICK_S: Final = 0.05
 
 
 async def run_mirrors(
-    settings: LinkSettings, stop: asyncio.Event, registry: CollectorRegistry, status: LinkStatus | None = None
+    settings: LinkSettings,
+    stop: asyncio.Event,
+    registry: CollectorRegistry,
+    status: LinkStatus | None = None,
+    rest: str = "",
 ) -> int:
-    """Runs the link until `stop` is set; the exit code says how it ended."""
-    return await run_connected(settings, stop, registry, status, lambda *of: Mirrors(settings, *of))
+    """Runs the link until `stop` is set; the exit code says how it ended. `rest`: see `Mirrors`."""
+
+    def make(source: ClusterClient, target: ClusterClient, metrics: LinkMetrics, reach: Reach) -> Mirrors:
+        return Mirrors(settings, source, target, metrics, reach, rest)
+
+    return await run_connected(settings, stop, registry, status, make, rest)
 
 
 class Mirrors:
@@ -59,7 +71,9 @@ class Mirrors:
         target: ClusterClient,
         metrics: LinkMetrics,
         reach: Reach | None = None,
+        rest: str = "",
     ) -> None:
+        """`rest` is where this process answers requests about its links, for others to know."""
         self._settings = settings
         self._source = source
         self._target = target
@@ -76,6 +90,7 @@ class Mirrors:
             rate_limit=settings.rate_limit,
             note=self._record.note,
             on_ended=self._ended,
+            on_copied=self._counting.copied,
         )
         self._topics = MirrorTopics(settings, source, target)
         self._keeping = Keeping(settings, source, target, self._record.store, lambda: self.found.topics)
@@ -89,8 +104,9 @@ class Mirrors:
         self._standstill = Standstill()
         self.found = Mirrored()
         self._poke = asyncio.Event()
-        self._problems: dict[str, str] = {}
-        self._state = "starting"
+        self._troubles = Troubles()
+        self._phase = Phase(MIRRORS)
+        self._telling = Telling(self._record.store, lambda: self.partitions, self._counting, self, rest)
 
     @property
     def partitions(self) -> dict[TopicPartition, MirrorPartition]:
@@ -99,7 +115,6 @@ class Mirrors:
     async def run(self, stop: asyncio.Event) -> int:
         """Until `stop`, or until something breaks that waiting does not cure."""
         settings = self._settings
-        self._state = "running"
         jobs = [
             asyncio.create_task(self._every("topics", settings.refresh_topics_interval_s, self._look)),
             asyncio.create_task(self._every("standing", _WITNESS_S, self._tell)),
@@ -115,6 +130,7 @@ class Mirrors:
                 asyncio.create_task(self._every("topic settings", every, self._keeping.sync_settings))
             )
         jobs.append(asyncio.create_task(self._every("differences on record", _LOOK_S, self._record.read)))
+        jobs.append(asyncio.create_task(self._every("report", _REPORT_S, self._telling.once)))
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopping, *jobs}, return_when=asyncio.FIRST_COMPLETED)
@@ -122,7 +138,7 @@ class Mirrors:
             if broken is None:
                 await self._drain(settings.drain_s)
         finally:
-            self._state = "stopping"
+            self._phase.enter(ENDS)
             for task in (stopping, *jobs):
                 task.cancel()
             await asyncio.gather(stopping, *jobs, return_exceptions=True)
@@ -150,14 +166,13 @@ class Mirrors:
         while True:
             try:
                 await job()
-                if self._problems.pop(what, None) is not None:
+                if self._troubles.pop(what, None) is not None:
                     _log.info("%s: %s works again", self._settings.name, what)
             except WrongClusterError:
                 raise
             except ProtocolError as error:
-                if what not in self._problems:
+                if self._troubles.note(what, error):
                     _log.warning("%s: %s: %s", self._settings.name, what, error)
-                self._problems[what] = str(error)
                 self._metrics.errors.labels(self._settings.name, what).inc()
             await asyncio.sleep(seconds)
 
@@ -178,6 +193,8 @@ class Mirrors:
         for tp in new:
             self.partitions[tp] = MirrorPartition(tp, found.partitions[tp])
         self.copying.poke()
+        if self._phase.step is MIRRORS:
+            self._phase.enter(COPIES)
         if self._reach is not None:
             await self._reach.look(self._source, self._target)
 
@@ -210,31 +227,52 @@ class Mirrors:
         jobs = [self._tell, self._record.read, self._observe]
         if self._settings.sync_group_offsets:
             jobs.append(self._groups.once)
-        for job in jobs:
+        for job in (*jobs, self._telling.end):
             try:
                 async with asyncio.timeout(5):
                     await job()
             except (ProtocolError, TimeoutError) as error:
                 _log.warning("%s: at the end: %s", self._settings.name, error or "no time left")
 
+    def problems(self) -> dict[str, str]:
+        """What is wrong now, by what it concerns."""
+        reach = {} if self._reach is None else self._reach.troubles.texts
+        return {**reach, **self._troubles.texts, **self.found.problems}
+
+    def since(self) -> dict[str, int]:
+        """When those of the problems began of which that is known (ms)."""
+        reach = {} if self._reach is None else self._reach.troubles.since
+        return {**reach, **self._troubles.since}
+
+    def standing(self) -> dict[str, Any]:
+        """Its state and, before it copies, what it waits for."""
+        return self._phase.to_json(self._troubles.get(self._phase.step.job), link=self._settings.name)
+
     def to_json(self) -> dict[str, Any]:
         """The link's status."""
-        reach = {} if self._reach is None else self._reach.troubles.texts
         return {
             "link": self._settings.name,
             "offsets": "identical",
-            "state": self._state,
+            **self.standing(),
             "source_cluster": self._source.cluster_id,
             "target_cluster": self._target.cluster_id,
-            "problems": {**reach, **self._problems, **self.found.problems},
+            "problems": self.problems(),
             "topics": sorted({tp.topic for tp in self.partitions}),
             "topics_not_copied": dict(self.found.ended),
             "partitions": {
-                str(tp): part.to_json() | {"gaps": self._gaps(tp)}
-                for tp, part in sorted(self.partitions.items())
+                str(tp): self._partition(tp, part) for tp, part in sorted(self.partitions.items())
             },
             "groups": dict(self._groups.reasons),
             "differences": self.differences,
+        }
+
+    def _partition(self, tp: TopicPartition, part: MirrorPartition) -> dict[str, Any]:
+        lag_bytes, lag_seconds = self._counting.lags(part)
+        return part.to_json() | {
+            "gaps": self._gaps(tp),
+            "latency": self._counting.latency(tp),
+            "lag_bytes": lag_bytes,
+            "lag_seconds": round(lag_seconds, 3),
         }
 
     def _gaps(self, tp: TopicPartition) -> list[tuple[int, int, str]]:

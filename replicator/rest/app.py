@@ -126,7 +126,7 @@ def _reading(
     async def get_link(link: str) -> Link:
         """All workers and partitions; `link` is `source->target`, or `source-to-target`."""
         name = named(link).name
-        report = await _report(named(link), reports)
+        report = await reports.of(named(link))
         standing, own = Standing.model_validate(report.standing), _standing(status(name))
         if standing.state == NOT_RUNNING:  # this process may not have been able to say so at the target
             standing = own
@@ -144,7 +144,7 @@ def _reading(
         )
 
     async def of_topic(link: str, topic: str) -> Topic:
-        report = await _report(named(link), reports)
+        report = await reports.of(named(link))
         found = [one for one in _partitions(report) if one.topic == topic]
         if not found:
             raise HTTPException(404, f"nothing of topic {topic} was copied by {link}")
@@ -167,18 +167,8 @@ def _reading(
 
 
 def _standing(own: Mapping[str, Any]) -> Standing:
-    """Of this process; links with identical offsets have a state and no steps."""
+    """Of this process."""
     return Standing.model_validate(dict(own))
-
-
-async def _report(settings: LinkSettings, reports: Reports) -> LinkReport:
-    if settings.offsets == "identical":
-        raise HTTPException(
-            409,
-            f"{settings.name} keeps offsets: its partitions are shown by isthmus mirrors status"
-            f" '{settings.name}', its state and problems by /v1/links",
-        )
-    return await reports.of(settings)
 
 
 def _partitions(report: LinkReport) -> list[Partition]:

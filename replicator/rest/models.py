@@ -68,7 +68,10 @@ class Partition(BaseModel):
     partition: int
     at_target: str = Field(description="the topic at the target")
     worker: str | None = Field(description="who copies it; null: nobody says so")
-    at_worker: str | None = Field(description="running, opening, waiting, refused, held, paused or gone")
+    at_worker: str | None = Field(
+        description="running, opening, waiting, refused, held, paused or gone; of a mirror also stopped (it"
+        " needs a person)"
+    )
     reason: str | None
     paused: str = Field(description="who paused it, and why; empty: it is not paused")
     lane: str | None = Field(

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from protocol.errors import ProtocolError
-from replicator.link_report import LinkReport, link_report
+from replicator.link_report import LinkReport
+from replicator.mirrors.report import report_of
 from replicator.settings import LinkSettings
 
 KEPT_S: Final = 1.0
@@ -24,7 +25,7 @@ class Reports:
 
     def __init__(
         self,
-        ask: Callable[[LinkSettings], Awaitable[LinkReport]] = link_report,
+        ask: Callable[[LinkSettings], Awaitable[LinkReport]] = report_of,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ask = ask

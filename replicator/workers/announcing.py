@@ -33,8 +33,8 @@ _END_S: Final = 2.0
 async def announcing(
     settings: LinkSettings, reach: Reach, standing: Callable[[], Mapping[str, Any]], rest: str
 ) -> AsyncIterator[None]:
-    """While the context lasts; only links that several processes may share have such records."""
-    if not settings.shared or settings.offsets == "identical":
+    """While the context lasts; ad-hoc copies have no such records."""
+    if not settings.shared:
         yield
         return
     said = _Announcing(settings, reach, standing, rest)

@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.parts import Parts
+from replicator.rates import Rates
 
 _log = logging.getLogger("isthmus.replicator")
 
-_RATE_OVER_S = 20.0
 _TRY_AGAIN_S = 0.5
 
 
@@ -31,12 +31,7 @@ class Holdings:
         self.owned: set[TopicPartition] = set()
         self.leaving: set[TopicPartition] = set()
         """Being given up: nobody else may have them yet."""
-        self.rates: dict[TopicPartition, float] = {}
-        """Bytes per second, smoothed; of partitions that were here long enough to tell."""
-        self._smoothed: dict[TopicPartition, float] = {}
-        self._since: dict[TopicPartition, float] = {}
-        self._counted: dict[TopicPartition, int] = {}
-        self._counted_at = 0.0
+        self._rates = Rates()
 
     def owns(self, tp: TopicPartition) -> bool:
         """Whether this worker may copy it."""
@@ -86,22 +81,16 @@ class Holdings:
         self._parts.partitions.forget(gone)
         self.leaving.clear()
 
+    @property
+    def rates(self) -> Mapping[TopicPartition, float]:
+        """Bytes per second, as last measured; of partitions that were here long enough to tell."""
+        return self._rates.known
+
     def measure(self) -> Mapping[TopicPartition, float]:
         """Counts what flowed since last time."""
-        now = time.monotonic()
-        passed, self._counted_at = now - self._counted_at, now
         counted = {
             tp: account.entry.ledger.bytes
             for tp, account in self._parts.book.accounts.items()
             if account.entry is not None
         }
-        share = min(passed / _RATE_OVER_S, 1.0)
-        self._smoothed = {
-            tp: self._smoothed.get(tp, 0.0) * (1 - share)
-            + max(size - self._counted.get(tp, size), 0) / max(passed, 0.001) * share
-            for tp, size in counted.items()
-        }
-        self._since = {tp: self._since.get(tp, now) for tp in counted}
-        self._counted = counted
-        self.rates = {tp: rate for tp, rate in self._smoothed.items() if now - self._since[tp] > _RATE_OVER_S}
-        return self.rates
+        return self._rates.measure(counted, time.monotonic())

@@ -242,7 +242,9 @@ async def test_commands_about_links_know_mirrors_or_say_which_command_does(pair,
     code, said, _ = await isthmus(links, link, "check", "--json")
     ((findings),) = [one["findings"] for one in json.loads(said)]
     assert (code, [one for one in findings if one["check"] == "names"]) == (0, [])
-    for command in (("translate", "--group", topic), ("status",), ("pause",)):
+    code, said, _ = await isthmus(links, link, "status", "--topic", topic)
+    assert (code, topic in said) == (0, True)
+    for command in (("translate", "--group", topic), ("pause",)):
         code, _, error = await isthmus(links, link, *command)
         assert code == 2
         assert "isthmus mirrors status" in error

@@ -1,4 +1,6 @@
-"""What the metrics say of mirrors: lags, topics that leave and come back, and how many series there are."""
+"""What the metrics say of mirrors: lags, latencies, topics that leave and come back, how many series."""
+
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -8,7 +10,7 @@ from replicator.acknowledgements import Difference, Kind
 from replicator.metric_table import METRICS, PARTITION
 from replicator.metrics import LinkMetrics
 from replicator.mirrors.counting import Counting
-from replicator.mirrors.partition import MirrorPartition, State
+from replicator.mirrors.partition import MirrorPartition, Piece, State
 
 NAME = "east->west"
 
@@ -53,6 +55,26 @@ def test_lags_in_records_bytes_and_seconds(registry):
     mirror.end = 30
     look({mirror.tp: mirror})
     assert (value(registry, "lag_records"), value(registry, "lag_seconds")) == (0, 0)
+
+
+def piece(records, age_s):
+    return Piece(0, memoryview(b"batches"), records, 0, int((time.time() - age_s) * 1000))
+
+
+def test_how_late_records_are_is_told_by_topic_and_partition(registry):
+    made, mirror, other = counting(registry), part(0), part(1)
+    for each, late in ((mirror, piece(90, 2)), (mirror, piece(10, 30)), (other, piece(5, 7000))):
+        made.copied(each, late)
+    made.copied(other, Piece(5, None, 5, 5))  # only where the source begins now
+    found = made.latency(mirror.tp)
+    assert 2 <= found["p50"] < 3
+    assert 30 <= found["p99"] <= found["max"] < 33
+    assert made.latency(other.tp) is None, "what is older than an hour tells of no link"
+    assert {topic: sum(of.values()) for topic, of in made.topic_latencies().items()} == {"orders": 100}
+    labels = {"link": NAME, "topic": "orders", "partition": "0", "quantile": "0.5"}
+    assert registry.get_sample_value("isthmus_link_partition_latency_quantile_seconds", labels) < 3
+    made.look({})
+    assert made.latency(mirror.tp) is None, "it is not mirrored here any more"
 
 
 def test_a_topic_that_leaves_and_comes_back_counts_on(registry):
