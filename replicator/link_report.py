@@ -145,6 +145,7 @@ def not_begun(tp: TopicPartition, at_target: str) -> dict[str, Any]:
         "lag": None,
         "state": "not begun",
         "lost": None,
+        "drops": None,
         "runs": 0,
         "gaps": [],
         "acknowledged": [],
@@ -157,7 +158,8 @@ def row(
     tp: TopicPartition, ledger: PartitionLedger, end: SourceEnd | None, known: Acknowledged | None = None
 ) -> dict[str, Any]:
     """One partition. `lag` is None while it is unknown; then `state` says why. `lost`: source offsets from,
-    to (excluded) that are gone there and neither copied nor on record: a gap once the partition goes on."""
+    to (excluded) that are gone there and neither copied nor on record: a gap once the partition goes on.
+    `drops`: records that a mirror with identical offsets lets go of when it goes on."""
     lag = lost = None
     state = end.state if end is not None else "the source does not answer"
     if end is not None and end.offset is not None:
@@ -175,6 +177,7 @@ def row(
         "lag": lag,
         "state": state,
         "lost": lost,
+        "drops": None,
         "runs": len(ledger.runs),
         "gaps": [(gap.start, gap.end, gap.reason) for gap in (*ledger.former_gaps, *ledger.gaps)],
         "acknowledged": [

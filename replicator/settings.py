@@ -223,7 +223,8 @@ class LinkSettings(BaseModel):
     retry_refused_s: float = Field(default=30.0, gt=0)
     """A partition whose batch was refused is tried again this often."""
     on_gap: Literal["record", "stop"] = "record"
-    """What is lost to the copy is always on record; `stop`: its partition goes on once it is acknowledged."""
+    """What is lost to the copy is always on record; `stop`: its partition goes on once it is acknowledged (a
+    mirror with identical offsets drops what it has before the gap then, and keeps it until then)."""
     on_recreated: Literal["append", "new_mirror", "stop"] = "append"
     """A source topic that was deleted and made again, or its mirror that was: copied into the mirror of that
     name; into a new one, `<mirror>.mirror-<n>`; or not before somebody has acknowledged it."""

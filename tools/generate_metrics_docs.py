@@ -35,9 +35,9 @@ only counted for records that are not older than an hour and not from the future
 lags tell more.
 
 Links with `offsets: identical` have records, bytes, lag in records, bytes and seconds, latencies, gaps,
-partitions by state (aligning, copying, stopped), and which clusters answer; no lag by record time, no lanes.
-Their latencies count offsets, and go by the time of the last batch of each write, be it data or the marker
-of a transaction.
+partitions by state (aligning, copying, held, stopped), and which clusters answer; no lag by record time, no
+lanes. Their latencies count offsets, and go by the time of the last batch of each write, be it data or the
+marker of a transaction.
 """
 
 

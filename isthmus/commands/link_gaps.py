@@ -38,7 +38,10 @@ def acknowledge_gap(
     is another one. A partition that stopped at its gap (on_gap: stop) goes on. Only what is open now is
     acknowledged, whether the link runs or not.
 
-    Of links with identical offsets too (the same command is isthmus mirrors acknowledge-gap).
+    Of links with identical offsets too (the same command is isthmus mirrors acknowledge-gap). A mirror begins
+    where its source does: when it goes on behind a gap it drops what it has before, of which the source has
+    nothing any more. With on_gap: stop it keeps that, readable, until its gap is acknowledged; how many
+    records it drops then is said, also with --dry-run.
 
     Example: isthmus links acknowledge-gap 'east->west' --topic orders --why 'INC-42: restored from backup'
     """
@@ -55,7 +58,7 @@ def acknowledge_gap(
     from replicator.acknowledgements import Acknowledgement
 
     noted_now = Acknowledgement(who, why.strip(), time.time_ns() // 1_000_000)
-    rows = run_connectors(
+    rows, drops = run_connectors(
         lambda: _acknowledge(settings, chosen, noted_now, dry_run=dry_run),
         target_only(asked),
     )
@@ -65,12 +68,19 @@ def acknowledge_gap(
                 "link": link,
                 "by": who,
                 "dry_run": dry_run,
-                "acknowledged": [difference_json(row) for row in rows],
+                "acknowledged": [
+                    difference_json(row) | ({"drops": drops[row]} if row in drops else {}) for row in rows
+                ],
             }
         )
         return
     for row in rows:
         say(f"{'would acknowledge' if dry_run else 'acknowledged'}: {row}")
+        if row in drops:
+            say(
+                f"with that the mirror goes on behind it, and drops the {drops[row]} records that it has"
+                " before it: the source has none of them any more"
+            )
     if not rows:
         say("nothing to acknowledge")
 
@@ -81,8 +91,10 @@ async def _acknowledge(
     acknowledgement: Acknowledgement,
     *,
     dry_run: bool,
-) -> list[Difference]:
+) -> tuple[list[Difference], dict[Difference, int]]:
+    """What is chosen, and how many records a mirror drops for it."""
     from replicator.acknowledgements import open_differences
+    from replicator.mirrors.dropping import would_drop
     from replicator.mirrors.on_record import open_ever
     from replicator.progress import ProgressStore
 
@@ -95,9 +107,10 @@ async def _acknowledge(
             ledgers = {tp: entry.ledger for tp, entry in progress.entries().items()}
             missing = open_differences(ledgers, store.acknowledged)
         rows = [found for found in missing if chosen(found)]
+        drops = await would_drop(client, settings, rows) if settings.offsets == "identical" else {}
         if not dry_run:
             await store.save_acknowledged(dict.fromkeys(rows, acknowledgement))
-    return rows
+    return rows, drops
 
 
 def noted(row: dict[str, Any], kind: str, start: int, end: int) -> str:

@@ -116,6 +116,11 @@ def _show(rows: list[dict[str, Any]]) -> None:
                 f"lost: {where} source offsets {row['lost'][0]} to {row['lost'][1]} are gone from the source"
                 " and were not copied: they go on record as a gap when the partition goes on"
             )
+        if row["drops"]:
+            say(
+                f"drops: {where} the mirror drops its {row['drops']} records before that gap when it goes on:"
+                " the source has none of them any more"
+            )
         for start, end, reason in row["superseded"]:
             at = f"{row['at_target']}-{row['partition']}"
             known = noted(row, "superseded", start, end)

@@ -23,8 +23,9 @@ from replicator.mirrors.terms import raised
 
 _log = logging.getLogger("isthmus.replicator")
 
-Note = Callable[[MirrorPartition, Kind, int, int, str], Awaitable[None]]
-"""Puts on record that offsets `start ≤ offset < end` are missing, or are cut off, and why."""
+Note = Callable[[MirrorPartition, Kind, int, int, str], Awaitable[bool]]
+"""Puts on record that offsets `start ≤ offset < end` are missing, or are cut off, and why; returns whether
+the mirror may go on."""
 
 
 class Aligner:
@@ -70,6 +71,8 @@ class Aligner:
             part.end = stand.end
             part.heard(first, last, now_ms)
             end = await self._begin(part, stand, first)
+            if end is None:
+                continue
             part.aligned(max(stand.start, min(first, end)), end, leaders[part.tp].epoch)
             part.heard(first, last, now_ms)
 
@@ -116,7 +119,7 @@ class Aligner:
     async def _cut(self, part: MirrorPartition, stand: MirrorStand, common: int) -> MirrorStand:
         text = f"offsets {common} to {stand.end} were cut off: the source has lost or replaced them"
         _log.error("%s: %s", part.tp, text)
-        await self._note(
+        await self._note(  # it goes on in any case
             part, Kind.SUPERSEDED, common, stand.end, "cut off: the source has lost or replaced it"
         )
         part.notes.append(text)
@@ -125,14 +128,26 @@ class Aligner:
         await self._target.settle_mirror(part.tp, part.source_text, stand.leader_epoch, cut_to=common)
         return await self._target.mirror_stand(part.tp, part.source_text)
 
-    async def _begin(self, part: MirrorPartition, stand: MirrorStand, source_start: int) -> int:
-        """Where the mirror goes on: behind its end, or where the source begins if that is later."""
+    async def _begin(self, part: MirrorPartition, stand: MirrorStand, source_start: int) -> int | None:
+        """Where the mirror goes on: behind its end, or where the source begins if that is later. There it
+        lets go of all that it had, as the source has nothing of it any more. None: not before somebody has
+        acknowledged that."""
         if source_start <= stand.end:
             return stand.end
         if stand.end > 0:
             reason = "retention passed at the source"
-            _log.error("%s: source offsets %d to %d are gone: %s", part.tp, stand.end, source_start, reason)
-            await self._note(part, Kind.GAP, stand.end, source_start, reason)
+            lost, before = f"source offsets {stand.end} to {source_start} are gone", stand.end - stand.start
+            _log.error("%s: %s: %s", part.tp, lost, reason)
+            if not await self._note(part, Kind.GAP, stand.end, source_start, reason):
+                part.hold(
+                    f"{lost}: it goes on behind them once that gap is acknowledged (isthmus links"
+                    f" acknowledge-gap), and drops the {before} records then that it has before them"
+                )
+                _log.error("%s: %s", part.tp, part.problem)
+                return None
+            _log.error(
+                "%s: the %d records before them are dropped: the source has none of them", part.tp, before
+            )
         node = (await self._target.leader(part.tp)).node
         move = {part.tp: MirrorBatches(stand.end, None, source_start)}
         answer = (await self._target.mirror_append(node, {part.tp.topic: part.source_text}, move))[part.tp]

@@ -30,19 +30,42 @@ class OnRecord:
         self.store = ProgressStore(target, settings.progress_topic, settings.internal_replication_factor)
         self.has_read = False
         self._taken = settings.topic_filter()
+        self._stops = settings.on_gap == "stop"
 
     async def read(self) -> None:
         """What is new, acknowledgements too. Raises ProtocolError."""
         await self.store.refresh()
         self.has_read = True
 
-    async def note(self, part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> None:
-        """Returns once it is on record. A gap that is there already stays as it was. Raises ProtocolError."""
+    async def note(self, part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> bool:
+        """Returns once it is on record, and whether the mirror may go on behind it. Of a gap that is there
+        already in part only the rest is new. Raises ProtocolError."""
         await self.store.load()
-        found = Difference(part.tp, kind, start, end, reason, time.time_ns() // 1_000_000)
-        if kind is Kind.GAP and key_of(found, part.topic_id) in self.store.progress.of_mirror(part.tp):
-            return
-        await self.store.save_differences([(found, part.topic_id)])
+        if kind is Kind.GAP:
+            start = max([start, *(gap.end for gap in self._gaps_from(part, start))])
+        if start < end:
+            found = Difference(part.tp, kind, start, end, reason, time.time_ns() // 1_000_000)
+            await self.store.save_differences([(found, part.topic_id)])
+        return kind is not Kind.GAP or self.lets_pass(part)
+
+    def lets_pass(self, part: MirrorPartition) -> bool:
+        """Whether the mirror may go on behind the gap at its end (`on_gap`), as last read. Who acknowledges
+        its beginning knows what is dropped: what has gone at the source since then is only on record."""
+        gaps = self._gaps_from(part, part.end)
+        return not self._stops or (bool(gaps) and gaps[0] in self.store.acknowledged)
+
+    def _gaps_from(self, part: MirrorPartition, start: int) -> list[Difference]:
+        """Those on record that begin there, and where one of them ends."""
+        rows = self.store.progress.of_mirror(part.tp).items()
+        by_start: dict[int, Difference] = {}
+        for key, gap in sorted(rows, key=lambda row: row[1].end):
+            if gap.kind is Kind.GAP and key == key_of(gap, part.topic_id):
+                by_start[gap.start] = gap  # the longest
+        found: list[Difference] = []
+        while (gap_here := by_start.get(start)) is not None:
+            found.append(gap_here)
+            start = gap_here.end
+        return found
 
     async def take_over(
         self, gaps: Mapping[TopicPartition, list[Difference]], texts: Mapping[TopicPartition, str]

@@ -21,6 +21,8 @@ class State(StrEnum):
     ALIGNING = "aligning"
     """Where both sides stand has to be asked first."""
     COPYING = "copying"
+    HELD = "held"
+    """It has a gap, and goes on once somebody acknowledges it (`on_gap: stop`)."""
     STOPPED = "stopped"
     """It needs a person: `problem` says why."""
 
@@ -82,6 +84,11 @@ class MirrorPartition:
         return max(self.source_end - self.end, 0)
 
     @property
+    def needs_a_person(self) -> bool:
+        """Nothing is asked about it again by itself."""
+        return self.state in (State.HELD, State.STOPPED)
+
+    @property
     def level(self) -> bool:
         return 0 <= self.source_end <= self.end
 
@@ -93,7 +100,7 @@ class MirrorPartition:
 
     def realign(self, now: float, problem: str | None = None) -> None:
         """Ask both sides again, after a while that grows."""
-        if self.state is not State.STOPPED:
+        if not self.needs_a_person:
             self.state = State.ALIGNING
         self.problem = problem
         self.drop_queue()
@@ -103,6 +110,15 @@ class MirrorPartition:
     def stop(self, problem: str) -> None:
         self.state, self.problem = State.STOPPED, problem
         self.drop_queue()
+
+    def hold(self, problem: str) -> None:
+        """Until `let_go`."""
+        self.state, self.problem = State.HELD, problem
+        self.drop_queue()
+
+    def let_go(self) -> None:
+        """Its gap was acknowledged."""
+        self.state, self.problem, self.not_before, self.attempts = State.ALIGNING, None, 0.0, 0
 
     def drop_queue(self) -> None:
         self.queue.clear()

@@ -20,8 +20,8 @@ from replicator.link_report import CONNECT_S, LinkReport, at_worker, link_report
 from replicator.link_standing import link_standing
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors
 from replicator.mirrors.lineage import MirrorSource
+from replicator.mirrors.partition import State
 from replicator.mirrors.standing import gaps_of_before
-from replicator.mirrors.telling import STOPPED
 from replicator.piecemeal import piecemeal
 from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
@@ -79,7 +79,11 @@ def _at_worker(
     if owner is None:
         for one in workers:
             if one.fresh() and tp.topic in one.problems:
-                return row | {"worker": one.worker, "at_worker": STOPPED, "reason": one.problems[tp.topic]}
+                return row | {
+                    "worker": one.worker,
+                    "at_worker": State.STOPPED.value,
+                    "reason": one.problems[tp.topic],
+                }
     return row
 
 
@@ -133,20 +137,31 @@ def mirror_row(
     row = not_begun(tp, tp.topic) | {"runs": 1, **_lacks(lacks, known)}
     if isinstance(stand, KafkaError):
         return row | {"state": f"the target says {stand.code.name}"}
-    lag = lost = None
+    lag = lost = drops = None
     state = end.state if end is not None else "the source does not answer"
     if end is not None and end.offset is not None:
         lag = max(end.offset - stand.high_watermark, 0)
         state = "behind" if lag else "copied"
         if end.first is not None and end.first > stand.end > 0:  # a new mirror begins where its source does
-            lost = (stand.end, end.first)
+            noted = _noted_to(stand.end, row["gaps"])
+            lost = (noted, end.first) if noted < end.first else None
+            drops = stand.end - stand.start
     return row | {
         "copied": stand.high_watermark - stand.start,
         "next_source_offset": stand.end,
         "lag": lag,
         "state": state,
         "lost": lost,
+        "drops": drops,
     }
+
+
+def _noted_to(start: int, gaps: Iterable[tuple[int, int, str]]) -> int:
+    """Up to where gaps are on record that begin there: the mirror waits before them (`on_gap: stop`)."""
+    for begin, end, _ in sorted(gaps):
+        if begin <= start < end:
+            start = end
+    return start
 
 
 def _lacks(lacks: Iterable[Difference], known: Acknowledged) -> dict[str, Any]:

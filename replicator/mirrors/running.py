@@ -129,7 +129,7 @@ class Mirrors:
             jobs.append(
                 asyncio.create_task(self._every("topic settings", every, self._keeping.sync_settings))
             )
-        jobs.append(asyncio.create_task(self._every("differences on record", _LOOK_S, self._record.read)))
+        jobs.append(asyncio.create_task(self._every("differences on record", _LOOK_S, self._read_record)))
         jobs.append(asyncio.create_task(self._every("report", _REPORT_S, self._telling.once)))
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -197,6 +197,13 @@ class Mirrors:
             self._phase.enter(COPIES)
         if self._reach is not None:
             await self._reach.look(self._source, self._target)
+
+    async def _read_record(self) -> None:
+        await self._record.read()
+        for part in self.partitions.values():
+            if part.state is State.HELD and self._record.lets_pass(part):
+                part.let_go()
+                self.copying.poke()
 
     def _ended(self, tp: TopicPartition) -> None:
         self._poke.set()

@@ -30,7 +30,7 @@ class Standstill:
         found = {
             tp: part.problem
             for tp, part in parts.items()
-            if part.problem is not None and part.attempts >= _TRIES and part.state is not State.STOPPED
+            if part.problem is not None and part.attempts >= _TRIES and not part.needs_a_person
         }
         self._still |= found.keys()
         if found and not before:

@@ -26,7 +26,7 @@ from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
 from replicator.mirrors.on_record import OnRecord
-from replicator.mirrors.partition import MirrorPartition, State
+from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.terms import portions, raised, told
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
@@ -185,9 +185,9 @@ async def _drain(
     tps = list(await stands(target, mirrors))
     record = OnRecord(target, settings)
 
-    async def note(part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> None:
+    async def note(part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> bool:
         say(f"{part.tp}: offsets {start} to {end} are gone before they were copied: {reason}")
-        await record.note(part, kind, start, end, reason)
+        return await record.note(part, kind, start, end, reason)
 
     copying = Copying(source, target, settings.flow, note=note)
     copying.partitions = {tp: MirrorPartition(tp, mirrors[tp.topic].text) for tp in tps}
@@ -246,7 +246,7 @@ async def _transactions_end(
 async def _left(copying: Copying, ends: Mapping[TopicPartition, int], say: Say) -> int:
     """Waits for a moment; how many offsets are left of what the source had."""
     await asyncio.sleep(_TICK_S)
-    stopped = [part for part in copying.partitions.values() if part.state is State.STOPPED]
+    stopped = [part for part in copying.partitions.values() if part.needs_a_person]
     if stopped:
         raise SwitchRefused(f"{stopped[0].tp}: {stopped[0].problem}")
     left = sum(

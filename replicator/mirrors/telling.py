@@ -25,15 +25,14 @@ from replicator.workers.reporting import Told
 RUNNING: Final = "running"
 OPENING: Final = "opening"
 WAITING: Final = "waiting"
-STOPPED: Final = "stopped"
 
 
 def state_of(part: MirrorPartition) -> str:
     """In the words of other links' partitions; `stopped`: it needs a person."""
     if part.state is State.COPYING:
         return RUNNING
-    if part.state is State.STOPPED:
-        return STOPPED
+    if part.needs_a_person:
+        return part.state.value
     return WAITING if part.problem else OPENING
 
 

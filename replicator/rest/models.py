@@ -96,6 +96,10 @@ class Partition(BaseModel):
         description="source offsets from, to (excluded) that are gone there before this partition, which"
         " stands still, could copy them; they go on record as a gap when it goes on"
     )
+    drops: int | None = Field(
+        description="records that a mirror with identical offsets has before those that are lost: it lets go"
+        " of them when it goes on"
+    )
     gaps: list[tuple[int, int, str]] = Field(description="source offsets from, to (excluded), why")
 
 

@@ -20,7 +20,7 @@ from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.standing import record_group
 from replicator.progress import ProgressStore
 from tests.cluster.links import create, eventually, fresh, produce, some
-from tests.cluster.mirrors import mirror_link, mirrored_once, mirroring, same_logs
+from tests.cluster.mirrors import log_bytes, mirror_link, mirrored_once, mirroring, same_logs
 
 pytestmark = pytest.mark.cluster
 
@@ -37,6 +37,7 @@ def isthmus(tmp_path):
             "naming": "identity",
             "topics": list(link.topics),
             "groups": list(link.groups),
+            "on_gap": link.on_gap,
         }
         topology = {
             "version": 1,
@@ -127,6 +128,44 @@ async def test_a_gap_that_is_acknowledged_lets_the_link_end_well(pair, clients, 
             return bool(part.get("gaps")) and found["differences"] == []  # it stays on record
 
         await eventually(nothing_open, "the gap is acknowledged", 60)
+        assert await running.stop() == 0
+
+
+async def test_with_on_gap_stop_a_mirror_keeps_what_it_has_until_its_gap_is_acknowledged(
+    pair, clients, isthmus
+):
+    east, west = clients
+    topic = fresh("held")
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic, on_gap="stop")
+    await mirrored_once(east, west, link, topic)
+    for _ in range(2):
+        await produce(east, topic, some(10))
+    await east.delete_records({TopicPartition(topic, 0): 20})
+    kept, words = await log_bytes(west, topic), ("acknowledge-gap", "--topic", topic, "--why", "INC-42")
+    async with mirroring(link) as running:
+
+        async def held(running=running):
+            return running.to_json().get("partitions", {}).get(f"{topic}-0", {}).get("state") == "held"
+
+        await eventually(held, "the mirror waits before its gap", 60)
+        assert await running.stop() == 3
+    async with mirroring(link) as running:  # after a restart too
+        await eventually(lambda: held(running), "the mirror waits before its gap", 60)
+        assert len(running.to_json()["differences"]) == 1  # and it is the same gap
+        assert await log_bytes(west, topic) == kept
+        code, said, _ = await isthmus(links, link, "status", "--topic", topic)
+        assert (code, "drops its 10 records before that gap" in said) == (3, True)
+        code, said, _ = await isthmus(mirrors, link, *words, "--dry-run")
+        assert (code, "drops the 10 records that it has before it" in said) == (0, True)
+        await asyncio.sleep(3)  # longer than it takes to hear of an acknowledgement
+        assert await held(running)
+        code, _, error = await isthmus(mirrors, link, "promote", "--topic", topic, "--yes", "--no-fence")
+        assert (code, "acknowledge-gap" in error) == (1, True)
+        code, said, _ = await isthmus(mirrors, link, *words, "--json")
+        assert (code, [row["drops"] for row in json.loads(said)["acknowledged"]]) == (0, [10])
+        await same_logs(east, west, topic)
         assert await running.stop() == 0
 
 

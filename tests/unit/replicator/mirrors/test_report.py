@@ -48,7 +48,18 @@ def test_a_leader_that_does_not_answer_hides_neither_the_row_nor_its_gaps():
 
 def test_what_is_gone_at_the_source_is_lost_but_not_to_a_mirror_that_has_nothing_yet():
     assert row(stand(0, 20), SourceEnd(40, first=25))["lost"] == (20, 25)
-    assert row(stand(0, 0), SourceEnd(40, first=25))["lost"] is None
+    assert row(stand(0, 20), SourceEnd(40, first=25))["drops"] == 20
+    found = row(stand(0, 0), SourceEnd(40, first=25))
+    assert (found["lost"], found["drops"]) == (None, None)
+
+
+def test_what_is_on_record_already_is_not_lost_again_while_the_mirror_waits_before_it():
+    gaps = [
+        Difference(TP, Kind.GAP, start, end, "retention", 1) for start, end in ((3, 5), (20, 25), (25, 30))
+    ]
+    found = row(stand(5, 20), SourceEnd(60, first=30), gaps)
+    assert (found["lost"], found["drops"]) == (None, 15)
+    assert row(stand(5, 20), SourceEnd(60, first=41), gaps)["lost"] == (30, 41)
 
 
 def test_gaps_cuts_and_who_knows_of_them():
