@@ -13,9 +13,10 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple
 
-from protocol.codec.wire import Malformed, read_uvarint, string_length, uvarint
+from protocol.codec.wire import Malformed, read_uvarint, uvarint
 from protocol.types import Buffer
 from transfer.kafka.reading import Reading
+from transfer.kafka.topic_keys import read_key, written
 
 VERSIONS: Final = range(12, 19)
 _IDS_FROM: Final = 13
@@ -60,11 +61,8 @@ def fetch_body(
     body += _HEAD.pack(max_wait_ms, 1, max_bytes, _READ_COMMITTED, *_NO_SESSION) + uvarint(len(topics) + 1)
     parts: list[bytes] = [body]
     for name, those in topics.items():
-        if version >= _IDS_FROM:
-            parts.append(those[0].topic_id + uvarint(len(those) + 1))
-        else:
-            text = name.encode()
-            parts.append(string_length(len(text)) + text + uvarint(len(those) + 1))
+        parts.append(those[0].topic_id if version >= _IDS_FROM else written(name))
+        parts.append(uvarint(len(those) + 1))
         parts += [
             _PARTITION.pack(
                 reading.tp.partition,
@@ -94,12 +92,7 @@ def read(version: int, frame: memoryview) -> list[Read] | None:
             return None
         topics, pos = read_uvarint(frame, 15)
         for _ in range(topics - 1):
-            key: bytes | str
-            if version >= _IDS_FROM:
-                key, pos = bytes(frame[pos : pos + 16]), pos + 16
-            else:
-                size, pos = read_uvarint(frame, pos)
-                key, pos = str(frame[pos : pos + size - 1], "utf-8"), pos + size - 1
+            key, pos = read_key(frame, pos, by_id=version >= _IDS_FROM)
             partitions, pos = read_uvarint(frame, pos)
             for _ in range(partitions - 1):
                 index, code, high, stable, start, aborted, _ = _READ.unpack_from(frame, pos)

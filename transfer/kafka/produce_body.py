@@ -12,8 +12,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import TYPE_CHECKING, Final
 
-from protocol.codec.wire import Malformed, read_uvarint, string_length, uvarint
+from protocol.codec.wire import Malformed, read_uvarint, uvarint
 from protocol.types import Buffer
+from transfer.kafka.topic_keys import read_key, written
 
 if TYPE_CHECKING:
     from transfer.kafka.lane import Pending, ProduceLane
@@ -44,8 +45,7 @@ def produce_body(
     body: list[Buffer] = []
     small = _text(transactional_id) + _HEAD.pack(_ALL, timeout_ms) + uvarint(len(batches) + 1)
     for name, partitions in batches.items():
-        text = name.encode()
-        small += topic_id(name) if version >= _IDS_FROM else string_length(len(text)) + text
+        small += topic_id(name) if version >= _IDS_FROM else written(name)
         small += uvarint(len(partitions) + 1)
         for index, (_, pending) in partitions.items():
             front, payload = pending.segments or (b"", b"")
@@ -71,12 +71,7 @@ def landed(version: int, frame: memoryview) -> list[tuple[bytes | str, int, int]
             return None
         topics, pos = read_uvarint(frame, 5)
         for _ in range(topics - 1):
-            key: bytes | str
-            if version >= _IDS_FROM:
-                key, pos = bytes(frame[pos : pos + 16]), pos + 16
-            else:
-                size, pos = read_uvarint(frame, pos)
-                key, pos = str(frame[pos : pos + size - 1], "utf-8"), pos + size - 1
+            key, pos = read_key(frame, pos, by_id=version >= _IDS_FROM)
             partitions, pos = read_uvarint(frame, pos)
             for _ in range(partitions - 1):
                 index, code, base_offset, _, _, rest = _PLACED.unpack_from(frame, pos)
@@ -93,7 +88,4 @@ def landed(version: int, frame: memoryview) -> list[tuple[bytes | str, int, int]
 
 
 def _text(value: str | None) -> bytes:
-    if value is None:
-        return b"\0"
-    text = value.encode()
-    return string_length(len(text)) + text
+    return b"\0" if value is None else written(value)
