@@ -36,7 +36,7 @@ PROGRESS: Final = Step(
     STARTING,
     "its progress topic at the target",
     "see what is missing there: isthmus links check LINK",
-    "progress",
+    "progress topic",
 )
 CLAIM: Final = Step(
     STARTING,

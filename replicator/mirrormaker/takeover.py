@@ -52,6 +52,26 @@ class StillRunningError(ProtocolError):
         return f"{self.what}; {self.to_do}"
 
 
+class NotToldError(ProtocolError):
+    """The target does not say whether MirrorMaker 2 was here: to begin anew might copy everything twice."""
+
+    def __init__(self, topic: str, code: ErrorCode) -> None:
+        super().__init__(topic, code)
+        self._what = f"whether MirrorMaker 2 has copied before is not known: {code.name} about {topic}"
+        self.to_do = (
+            f"grant the link's user DESCRIBE and READ on topic {topic}"
+            if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            else ""
+        )
+
+    @property
+    def what(self) -> str:
+        return self._what
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.what, self.to_do)))
+
+
 @dataclass(slots=True)
 class Known:
     """What MirrorMaker 2 left behind: the next source offset and the offset syncs of each partition."""
@@ -67,15 +87,17 @@ async def take_over(
 ) -> list[Entry]:
     """Entries of the partitions that MirrorMaker 2 has copied; none if it never ran.
 
-    Raises StillRunningError, and ProtocolError when a cluster cannot be asked now.
+    Raises StillRunningError, NotToldError, and ProtocolError when a cluster cannot be asked now.
     """
     told = settings.take_over
     if told is None:
         return []
     topics = (await target.metadata([told.offsets_topic])).topics
     there = topics.get(told.offsets_topic)
-    if there is None or there.error:
+    if there is None or there.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return []
+    if there.error:  # it may be there: to begin anew would copy all of it once more
+        raise NotToldError(told.offsets_topic, there.error)
     await _must_be_idle(target, told)
     known = await read_known(source, target, settings, len(there.partitions))
     entries: list[Entry] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import TypeVar
 
 from protocol.client import (
@@ -17,12 +18,14 @@ from protocol.client import (
     ClusterClient,
     ConfigKind,
     ConnectError,
+    CoordinatorKind,
     NewTopic,
     NotSupportedError,
     RetryPolicy,
 )
 from protocol.client.mirror_calls import MIRROR_SOURCE
-from protocol.errors import KafkaError, ProtocolError
+from protocol.client.retry import retrying
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages.describe_cluster_request import DescribeClusterRequest
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs_request import DescribeLogDirsRequest
@@ -46,12 +49,14 @@ _TELLS_OF_NEW = 5
 _TOPICS_AT_A_TIME = 200
 
 
-async def ask_side(client: ClusterClient, side: Side, topics: Collection[str], groups: list[str]) -> None:
-    """Fills `side`; `topics` are the link's, as this side calls them."""
+async def ask_side(
+    client: ClusterClient, side: Side, topics: Collection[str], own: Collection[str], groups: list[str]
+) -> None:
+    """Fills `side`; `topics` are the link's, as this side calls them, `own` what it keeps for itself."""
     side.cluster_id = client.cluster_id or ""
     side.brokers = dict(client.brokers)
     await _reach_all(client, side)
-    side.topic_rights = await _try(side, "rights on topics", _topic_rights(client, topics), {})
+    side.topic_rights = await _try(side, "rights on topics", _topic_rights(client, [*topics, *own]), {})
     side.cluster_rights = await _try(side, "rights on the cluster", _cluster_rights(client), Rights())
     side.group_rights = await _group_rights(client, side, groups[:_GROUPS_ASKED])
     await _settings(client, side, topics)
@@ -88,8 +93,12 @@ async def _topic_rights(client: ClusterClient, topics: Collection[str]) -> dict[
         )
         answer = await client.send_any(request, retry=_SHORT)
         for row in answer.topics:
-            if row.name is not None and not row.error_code:
-                found[row.name] = _rights(row.topic_authorized_operations)
+            if row.name is None:
+                continue
+            if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                found[row.name] = Rights(0)  # not even DESCRIBE
+            elif row.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                found[row.name] = _rights(row.topic_authorized_operations)  # also of one that is to be made
     return found
 
 
@@ -102,19 +111,32 @@ async def _cluster_rights(client: ClusterClient) -> Rights:
 async def _group_rights(client: ClusterClient, side: Side, groups: list[str]) -> dict[str, Rights]:
     found: dict[str, Rights] = {}
     for group in groups:
-        request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
         try:
-            answer = await client.send_coordinator(group, request, highest=_TELLS_OF_NEW, retry=_SHORT)
-        except KafkaError:
+            found[group] = await retrying(partial(_rights_on, client, group), _SHORT)
+        except KafkaError as error:
+            if error.retriable:  # a coordinator that has just come into being, or moves
+                side.refused["rights on groups"] = str(error)
+                break
             found[group] = Rights(0)  # not even DESCRIBE
-            continue
         except ClientError as error:
             side.refused["rights on groups"] = str(error)
             break
-        for row in answer.groups:
-            refused = bool(row.error_code) and row.authorized_operations == _UNKNOWN
-            found[row.group_id] = Rights(0) if refused else _rights(row.authorized_operations)
     return found
+
+
+async def _rights_on(client: ClusterClient, group: str) -> Rights:
+    """Raises ProtocolError, KafkaError also where the broker will tell a moment later."""
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+    answer = await client.send_coordinator(group, request, highest=_TELLS_OF_NEW)
+    for row in answer.groups:
+        code = ErrorCode.of(row.error_code)
+        if code.retriable:
+            client.forget_coordinator(group, CoordinatorKind.GROUP)
+            raise KafkaError(code, f"group {group}")
+        if code and row.authorized_operations == _UNKNOWN:
+            return Rights(0)
+        return _rights(row.authorized_operations)
+    return Rights()
 
 
 def _rights(bits: int) -> Rights:

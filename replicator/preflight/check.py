@@ -21,13 +21,26 @@ from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
 from replicator.preflight.names import circles, names, selection
+from replicator.preflight.own_topics import ask_own_topics, own_topics, own_topics_rule
 from replicator.preflight.rights import rights
 from replicator.preflight.transactions import ask_transactions, transactions
 from replicator.progress import ProgressStore, read_ledgers
 from replicator.settings import LinkSettings
 
 _PROGRESS = re.compile(r"isthmus-link\.(?P<source>.+)-to-(?P<target>.+)\.internal")
-_RULES = (selection, rights, names, circles, sizes, times, tombstones, replicas, room, transactions)
+_RULES = (
+    selection,
+    rights,
+    own_topics_rule,
+    names,
+    circles,
+    sizes,
+    times,
+    tombstones,
+    replicas,
+    room,
+    transactions,
+)
 
 
 async def check_link(
@@ -66,9 +79,15 @@ async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) ->
     facts.target.topics = (await target.metadata(None)).topics
     accepts = NameFilter(settings.groups, settings.groups_exclude).accepts
     facts.groups = sorted(one.group_id for one in await source.list_groups() if accepts(one.group_id))
-    await ask_side(source, facts.source, facts.mirrors, facts.groups)
-    own = [settings.workers_group] if settings.shared else []
-    await ask_side(target, facts.target, facts.mirrors.values(), [*own, *facts.groups])
+    own = own_topics(settings)
+    here = [one.name for one in own if one.at_source]
+    there = [one.name for one in own if not one.at_source]
+    if settings.take_over is not None:
+        there.append(settings.take_over.offsets_topic)
+    await ask_side(source, facts.source, facts.mirrors, here, facts.groups)
+    workers = [settings.workers_group] if settings.shared else []
+    await ask_side(target, facts.target, facts.mirrors.values(), there, [*workers, *facts.groups])
+    await ask_own_topics(source, target, facts)
     await _who_writes(target, facts)
     if settings.offsets == "identical":
         _whose_mirrors(facts)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.client import AclOperation, Broker, ConfigEntry, TopicMetadata
+from protocol.errors import KafkaError
 from replicator.discovery import Found
 from replicator.settings import LinkSettings
 
@@ -60,6 +61,8 @@ class Side:
     dirs: list[LogDir] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """What could not be asked, and the broker's words."""
+    cannot_make: dict[str, KafkaError] = field(default_factory=dict)
+    """Topics that the link keeps for itself and that this side would not make."""
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ except making topics, which CreateTopics can validate without doing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from protocol.client import AclOperation as Op
 from replicator.preflight.facts import Facts, Rights, Side
@@ -18,18 +18,16 @@ CHECK = "rights"
 def rights(facts: Facts) -> Iterator[Finding]:
     """What is missing, by side, operation and resource."""
     on, source, target = facts.settings, facts.source, facts.target
-    mirrors = [name for name in facts.mirrors.values() if name in target.topics]
+    mirrors = list(facts.mirrors.values())  # whoever makes a topic has no right on it by that
     reading = [Op.READ, Op.DESCRIBE]
     writing = [Op.WRITE, Op.READ, Op.DESCRIBE]  # what a killed link left behind is read again
     yield from _topics(source, facts.mirrors, reading, "copying", Level.ERROR)
-    yield from _topics(target, dict.fromkeys(mirrors, ""), writing, "copying", Level.ERROR)
+    yield from _topics(target, mirrors, writing, "copying", Level.ERROR)
     if on.sync_topic_configs:
         what = "settings of topics"
         yield from _topics(source, facts.mirrors, [Op.DESCRIBE_CONFIGS], what, Level.ERROR)
         changing = [Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS, Op.ALTER]
-        yield from _topics(
-            target, dict.fromkeys(mirrors, ""), changing, f"{what} and partitions", Level.ERROR
-        )
+        yield from _topics(target, mirrors, changing, f"{what} and partitions", Level.ERROR)
     if on.sync_group_offsets:
         yield from _groups(source, facts.groups, [Op.DESCRIBE])
         deleting = [Op.DELETE] if on.groups_on_delete == "delete" else []
@@ -52,7 +50,7 @@ def rights(facts: Facts) -> Iterator[Finding]:
 
 
 def _topics(
-    side: Side, names: Mapping[str, str], operations: list[Op], job: str, level: Level
+    side: Side, names: Iterable[str], operations: list[Op], job: str, level: Level
 ) -> Iterator[Finding]:
     lacking: dict[tuple[str, str], list[str]] = {}
     for name in names:

@@ -127,5 +127,36 @@ async def test_the_check_names_rights_on_groups_of_workers_and_transactional_ids
             assert not [one for one in await target.list_groups() if one.group_id == link.workers_group]
 
 
+@slow("a third Apache Kafka")
+async def test_the_check_names_rights_on_the_topics_that_the_link_keeps_for_itself(pair):
+    """Denied, named with the topic, granted: without its progress topic a link copies nothing."""
+    tag = fresh("kept")
+    own = ("allow.everyone.if.no.acl.found=true", "super.users=User:nobody", AUTHORIZER[0])
+    with apache_kafka("acl-kept", *own) as plain:
+        link = Pair("apache", pair.east, plain).link(f"{tag}.*")
+        levels = {
+            link.progress_topic: Level.ERROR,
+            "heartbeats": Level.WARNING,
+            f"{link.source.alias}.{tag}": Level.ERROR,
+        }
+        async with ClusterClient(pair.east) as source, ClusterClient(plain) as target:
+            await create(source, tag)
+            await produce(source, tag, some(3))
+
+            async def says(*expected):
+                found = await check_link(source, target, link)
+                named = [(one.level, one.subjects) for one in found if "needs WRITE on" in one.what]
+                return named == [(level, (name,)) for name, level in expected]
+
+            for name, level in levels.items():
+                denied = ("TOPIC", "LITERAL", name, "ANONYMOUS", "WRITE", "DENY")
+                await Acls(plain).add(denied, ("TOPIC", "LITERAL", name, "ANONYMOUS", "ALL", "ALLOW"))
+                await eventually(lambda one=(name, level): says(one), f"the check names {name}", 60)
+                await Acls(plain).remove(denied)
+                await eventually(says, f"nothing is missing on {name}", 60)
+            async with running(link):
+                await copied_to(target, link, tag, 3)
+
+
 def _errors(findings):
     return [(one.check, one.where, one.what, one.subjects) for one in findings if one.level is Level.ERROR]

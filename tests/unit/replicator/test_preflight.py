@@ -12,7 +12,7 @@ from protocol.client import (
     PartitionMetadata,
     TopicMetadata,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import uuid_to_text
 from replicator.discovery import Found, discover
 from replicator.filters import TopicFilter
@@ -21,6 +21,7 @@ from replicator.preflight.facts import Facts, LogDir, Rights, Side
 from replicator.preflight.findings import Level
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
 from replicator.preflight.names import circles, names, selection
+from replicator.preflight.own_topics import own_topics, own_topics_rule
 from replicator.preflight.rights import rights
 from replicator.preflight.transactions import transactions
 from replicator.settings import LinkSettings
@@ -172,6 +173,49 @@ def test_missing_rights_are_named_by_side():
         ("east", ERROR, "DESCRIBE_CONFIGS on these topics"),
         ("west", ERROR, "READ on these groups"),
     ]
+
+
+def test_a_mirror_that_is_still_to_be_made_needs_the_same_rights():
+    given = facts()
+    given.target.topic_rights = {"east.orders": bits(AclOperation.CREATE, AclOperation.DESCRIBE)}
+    found = [one.what.partition(" needs ")[2] for one in rights(given)]
+    assert found == [
+        "WRITE, READ on these topics",
+        "DESCRIBE_CONFIGS, ALTER_CONFIGS, ALTER on these topics",
+    ]
+
+
+def test_the_links_own_topics_need_rights_too():
+    given = facts(take_over={"offsets_topic": "mm2-offsets.east.internal", "group": "east-mm2"})
+    assert said(own_topics_rule, given) == []
+    none, denied = Rights(0), KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    own = own_topics(given.settings)
+    given.source.topic_rights = {one.name: none for one in own if one.at_source}
+    given.target.topic_rights = {one.name: none for one in own if not one.at_source}
+    given.target.topic_rights |= {"mm2-offsets.east.internal": none}
+    given.target.cannot_make = {"isthmus-link.east-to-west.internal": denied}
+    assert all(one.to_do for one in own_topics_rule(given))
+    assert [(one.where, one.level, one.subjects) for one in own_topics_rule(given)] == [
+        ("west", ERROR, ("isthmus-link.east-to-west.internal",)),
+        ("east", WARNING, ("heartbeats",)),
+        ("west", WARNING, ("heartbeats",)),
+        ("east", WARNING, ("mm2-offset-syncs.west.internal",)),
+        ("west", WARNING, ("east.checkpoints.internal",)),
+        ("west", ERROR, ("mm2-offsets.east.internal",)),
+    ]
+    progress = next(own_topics_rule(given))
+    assert "CREATE, WRITE, DESCRIBE, READ" in progress.what
+    assert "--operation Create" in progress.to_do
+    given.own_mirrors = {"east.orders": ""}  # it has begun: what MirrorMaker 2 left is not read again
+    assert ERROR not in [level for level, of in said(own_topics_rule, given) if "mm2-offsets" in of[0]]
+
+
+def test_what_is_switched_off_needs_no_rights():
+    on = {"emit_heartbeats": False, "emit_checkpoints": False, "emit_offset_syncs": False}
+    assert [one.name for one in own_topics(facts(**on).settings)] == ["isthmus-link.east-to-west.internal"]
+    at_target = own_topics(facts(offset_syncs_topic_location="target", on_refused="dead_letter").settings)
+    assert [one.name for one in at_target if one.at_source] == ["heartbeats"]
+    assert [one.name for one in at_target][-1] == "isthmus-dead-letters.east-to-west.internal"
 
 
 def test_rights_on_the_workers_group_and_for_an_idempotent_producer():
