@@ -295,7 +295,8 @@ class Book:
         self.changed()
 
     def _count_gap(self, account: Account, reason: str) -> None:
-        self.metrics.gaps.labels(self.metrics.name, reason).inc()
+        # A label is of a few kinds: what stands in brackets is of one gap.
+        self.metrics.gaps.labels(self.metrics.name, reason.partition(" (")[0]).inc()
         if account.entry is not None:
             account.metrics.gap_offsets.set(account.entry.ledger.missing)
         self.mark(account.tp)

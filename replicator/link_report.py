@@ -46,6 +46,8 @@ class LinkReport:
     """By source topic, of those whose mirror is not their first: the current one and those before it."""
     standing: dict[str, Any] = field(default_factory=dict)
     """The link as a whole (`link_standing`)."""
+    groups: dict[str, Any] = field(default_factory=dict)
+    """How groups stand at the target, as the worker said that syncs them; empty: none does, or not yet."""
     latencies: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By topic, over all workers: `p50`, `p99`, `max` in seconds, and of how many records (last minutes)."""
 
@@ -86,6 +88,7 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         link_standing(
             workers, settings.name, known=has_topic, source_problem=problem, paused=desired.paused_as_a_whole
         ),
+        next((dict(one.groups) for one in workers if one.leads and one.fresh()), {}),
         topic_latencies(workers),
     )
 
@@ -97,7 +100,7 @@ def only(report: LinkReport, topic: str, partition: int | None = None) -> LinkRe
     latencies = {name: found for name, found in report.latencies.items() if name == topic}
     open_ones = sum(len(row["gaps"]) + len(row["superseded"]) - len(row["acknowledged"]) for row in rows)
     mirrors = {name: found for name, found in report.mirrors.items() if name == topic}
-    return replace(report, rows=rows, latencies=latencies, differences=open_ones, mirrors=mirrors)
+    return replace(report, rows=rows, latencies=latencies, differences=open_ones, mirrors=mirrors, groups={})
 
 
 def topic_latencies(workers: Collection[WorkerReport]) -> dict[str, dict[str, Any]]:

@@ -21,6 +21,7 @@ from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
 from replicator.book import Account
 from replicator.finding import Finding
+from replicator.group_sync import standings_in_short
 from replicator.jobs import Job, Jobs
 from replicator.lag import look_at_lag
 from replicator.lease import LeaseHeld, LeaseLost
@@ -356,6 +357,11 @@ class Link:
         if phase.step is WORKERS and self._sharing.problem:
             trouble = Trouble(self._sharing.problem, "", phase.since_ms)
         return phase.to_json(trouble, link=self._parts.settings.name)
+
+    def groups(self) -> dict[str, Any]:
+        """How groups stand at the target; empty where they are not synced."""
+        groups = self._upkeep.groups
+        return standings_in_short(groups.standings) if self._parts.settings.sync_group_offsets else {}
 
     def to_json(self) -> dict[str, Any]:
         """The link's status."""

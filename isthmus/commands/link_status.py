@@ -16,6 +16,9 @@ from isthmus.topologies import DEFAULT_FILE, unanswered
 if TYPE_CHECKING:
     from replicator.link_report import LinkReport
 
+_NAMED = 20
+"""Groups that are not in sync."""
+
 
 def status(
     link: LinkName,
@@ -30,7 +33,7 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Show whether the link copies, and if not why; per partition what was copied, what is left, which worker
-    has it, and every gap; and all workers.
+    has it, and every gap; which groups are not in sync at the target, and why; and all workers.
 
     Workers tell every few seconds how they stand; what none of them says anything about has no worker.
     A source that does not answer is waited for four seconds: what it has said until then counts, and of the
@@ -76,6 +79,7 @@ def status(
                 "workers": report.workers,
                 "settings_changed": report.settings,
                 "mirrors": report.mirrors,
+                "groups": report.groups,
                 "latencies": report.latencies,
             }
         )
@@ -85,6 +89,7 @@ def status(
             _show(report.rows)
         _show_latencies(report, partitions=partitions)
         _show_mirrors(report.mirrors)
+        _show_groups(report.groups)
         _show_workers(report)
     if report.differences or any(row["lost"] for row in report.rows):
         raise typer.Exit(DIFFERENCES)
@@ -168,6 +173,18 @@ def _show_mirrors(mirrors: dict[str, Any]) -> None:
         say(f"mirror: {topic} is copied into {mirror['current']} now")
         for one in mirror["former"]:
             say(f"former mirror: {topic} was copied into {one['at_target']}: {one['why']}")
+
+
+def _show_groups(groups: dict[str, Any]) -> None:
+    """Those that are in sync are counted, of the others some are named."""
+    if not groups:
+        return
+    say(f"groups: {groups['in_sync']} in sync at the target, {groups['not_in_sync']} not")
+    named = list(groups["reasons"].items())[:_NAMED]
+    for group, reason in named:
+        say(f"group: {group}: {reason}")
+    if groups["not_in_sync"] > len(named):
+        say(f"and {groups['not_in_sync'] - len(named)} more (--json names up to a hundred)")
 
 
 def _show_workers(report: LinkReport) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,9 @@ class _Reader:
             self._sort_flow(item, flow[1], flow[2], flow[3])
             return
         alias, dot, rest = item.name.partition(".")
-        if dot and alias in self._by_cluster:
+        if item.name == "enabled":
+            self._all.link["enabled"] = item
+        elif dot and alias in self._by_cluster:
             self._sort_cluster(item, alias, rest)
         elif not self._take(self._all, item, item.name):
             self._unknown(item, item.name)
@@ -192,6 +195,8 @@ class _Reader:
             scope.link[name] = item
         elif name in meanings.NO_MEANING:
             self._remark(item, meanings.NO_MEANING[name])
+        elif name.partition(".")[0] in meanings.CHANGES_RECORDS:
+            self._changes_records(item, name)
         elif meanings.is_security(name):
             scope.end[name] = item
         elif (end := _END.fullmatch(name)) is not None:
@@ -206,6 +211,14 @@ class _Reader:
             return False
         return True
 
+    def _changes_records(self, item: Property, name: str) -> None:
+        """What such a list names would change what is copied, so it is an error; an empty one is nothing."""
+        kind, part, _ = name.partition(".")
+        if part or not item.text.strip():
+            self._remark(item, f"there are no {kind} here: remove it")
+        else:
+            self._wrong(item, "names Java classes, which cannot run here: records are copied as they are")
+
     def _take_end(self, scope: _Scope, item: Property, rest: str, name: str) -> bool:
         if rest == "bootstrap.servers" or meanings.is_security(rest):
             scope.end[name] = item
@@ -217,8 +230,9 @@ class _Reader:
 
     def _take_client(self, scope: _Scope, item: Property, role: str, rest: str, name: str) -> bool:
         known = {"consumer": meanings.CONSUMER, "producer": meanings.PRODUCER}.get(role, {})
+        rest = rest.removeprefix("override.")  # as Connect has it for a connector
         if rest in known or meanings.is_security(rest):
-            scope.client[name] = item
+            scope.client[name.replace(f"{role}.override.", f"{role}.", 1)] = item
         elif rest in meanings.CLIENT_NO_MEANING:
             self._remark(item, meanings.CLIENT_NO_MEANING[rest])
         elif rest in meanings.CONSUMER or rest in meanings.PRODUCER:
@@ -238,12 +252,25 @@ class _Reader:
             return []
         for twice in {alias for alias in self._clusters if self._clusters.count(alias) > 1}:
             self._wrong(self._last["clusters"], f"names {twice} twice")
-        made = [self._link(source, target) for source, target in self._by_flow if self._on(source, target)]
+        made = [self._link(source, target) for source, target in self._flows() if self._on(source, target)]
         if not made and not self.problems:
             pair = "->".join((*self._clusters, "B")[:2])
             text = f"no flow is switched on: write for example {pair}.enabled = true"
             self.problems.append(Remark(0, "enabled", text))
         return [link for link in made if link is not None]
+
+    def _flows(self) -> list[tuple[str, str]]:
+        """Those that the file speaks of and, with `enabled` for all, every other too for which MirrorMaker 2
+        runs a herder: it does so to have heartbeats."""
+        everywhere, named = self._all.link, list(self._by_flow)
+        if "enabled" not in everywhere:
+            return named
+        for pair in permutations(self._clusters, 2):
+            scope = self._by_flow.setdefault(pair, _Scope())
+            beats = scope.link.get("emit.heartbeats.enabled") or everywhere.get("emit.heartbeats.enabled")
+            if beats is None or beats.text.strip().lower() == "true":
+                scope.link.setdefault("enabled", everywhere["enabled"])
+        return [*named, *(pair for pair in self._by_flow if pair not in named)]
 
     def _on(self, source: str, target: str) -> bool:
         item = self._by_flow[source, target].link.get("enabled")
@@ -262,8 +289,7 @@ class _Reader:
                     self._read(item, Meaning("", meanings.CHECKED[name]))
                 elif name in meanings.LINK:
                     self._put(values, origins, item, meanings.LINK[name])
-        for role, table, item in self._client_settings(source, target):
-            name = item.name.rpartition(f"{role}.")[2]
+        for table, name, item in self._client_settings(source, target):
             if name in table:
                 self._put(values, origins, item, table[name])
         ends = (
@@ -282,7 +308,7 @@ class _Reader:
 
     def _client_settings(
         self, source: str, target: str
-    ) -> Iterator[tuple[str, Mapping[str, Meaning], Property]]:
+    ) -> Iterator[tuple[Mapping[str, Meaning], str, Property]]:
         """What concerns the reading and the writing client of a flow, the most special last."""
         flow = self._by_flow[source, target]
         for role, table, cluster, side in (
@@ -292,7 +318,9 @@ class _Reader:
             for scope in (self._all, self._by_cluster[cluster], flow):
                 for prefix in (f"{role}.", f"{side}.{role}."):
                     yield from (
-                        (role, table, item) for name, item in scope.client.items() if name.startswith(prefix)
+                        (table, name.removeprefix(prefix), item)
+                        for name, item in scope.client.items()
+                        if name.startswith(prefix)
                     )
 
     def _end(

@@ -139,6 +139,9 @@ PRODUCER: Final[Mapping[str, Meaning]] = {
 
 _SCHEDULE = "a link has no tasks: all processes that are started with this file share its partitions"
 _METRICS = "metrics are Prometheus's: --metrics-port"
+_BROKEN = (
+    "what the target refuses stops its partition, on record, and is never left out without a word: remove it"
+)
 _REST = "there is no REST between workers: remove it"
 _CONNECT = "there is no Connect worker here: remove it"
 _SIZE = "a link sizes its requests by itself (flow)"
@@ -156,7 +159,28 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "refresh.groups.interval.seconds",
         ),
         _SCHEDULE: ("tasks.max", "tasks.max.enforce", "task.shutdown.graceful.timeout.ms"),
-        _METRICS: ("metric.reporters", "auto.include.jmx.reporter", "add.source.alias.to.metrics"),
+        _METRICS: (
+            "metric.reporters",
+            "metric.names.formats",
+            "auto.include.jmx.reporter",
+            "add.source.alias.to.metrics",
+        ),
+        _BROKEN: (
+            "errors.tolerance",
+            "errors.retry.timeout",
+            "errors.retry.delay.max.ms",
+            "errors.log.enable",
+            "errors.log.include.messages",
+        ),
+        "topics are made with the source's partitions and settings: remove it": (
+            "topic.creation.enable",
+            "topic.creation.groups",
+        ),
+        "with exactly.once.source.support a link ends its transactions by itself: remove it": (
+            "exactly.once.support",
+            "transaction.boundary",
+            "transaction.boundary.interval.ms",
+        ),
         _REST: (
             "dedicated.mode.enable.internal.rest",
             "listeners",
@@ -166,6 +190,9 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "rest.advertised.port",
             "rest.extension.classes",
             "listeners.https",
+            "access.control.allow.methods",
+            "access.control.allow.origin",
+            "response.http.headers.config",
         ),
         _CONNECT: (
             "offset.storage.partitions",
@@ -180,6 +207,14 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "value.converter",
             "header.converter",
             "connector.class",
+            "connector.plugin.version",
+            "key.converter.plugin.version",
+            "value.converter.plugin.version",
+            "header.converter.plugin.version",
+            "connector.client.config.override.policy",
+            "config.action.reload",
+            "topic.tracking.enable",
+            "topic.tracking.allow.reset",
             "plugin.path",
             "plugin.discovery",
             "worker.sync.timeout.ms",
@@ -206,7 +241,15 @@ WORKER_PREFIXES: Final = (
     "task",
     "worker",
     "listeners.",
+    "inter.worker.",
+    "topic.creation.",
+    "key.converter.",
+    "value.converter.",
+    "header.converter.",
 )
+
+CHANGES_RECORDS: Final = ("transforms", "predicates")
+"""Lists of Java classes that change or drop records on the way; what belongs to one is `NAME.….…`."""
 
 CLIENT_NO_MEANING: Final[Mapping[str, str]] = {
     name: why
@@ -245,6 +288,7 @@ CLIENT_NO_MEANING: Final[Mapping[str, str]] = {
         ),
         _NETWORK: (
             "client.id",
+            "bootstrap.controllers",
             "client.rack",
             "client.dns.lookup",
             "connections.max.idle.ms",
@@ -276,8 +320,12 @@ CLIENT_NO_MEANING: Final[Mapping[str, str]] = {
             "partition.assignment.strategy",
             "allow.auto.create.topics",
             "exclude.internal.topics",
+            "group.remote.assignor",
+            "share.acknowledgement.mode",
+            "share.acquire.mode",
             "transactional.id",
             "transaction.timeout.ms",
+            "transaction.two.phase.commit.enable",
         ),
         "Java classes cannot run here: remove it": (
             "interceptor.classes",

@@ -21,6 +21,7 @@ from replicator.link_standing import NOT_RUNNING
 from replicator.rest.hosts import refusal
 from replicator.rest.models import (
     Done,
+    Groups,
     Link,
     LinkName,
     Partition,
@@ -137,6 +138,7 @@ def _reading(
             partitions=_partitions(report),
             differences=report.differences,
             source_problem=report.source_problem,
+            groups=Groups.model_validate(report.groups) if report.groups else None,
             latencies={
                 topic: TopicLatency.model_validate(found) for topic, found in report.latencies.items()
             },

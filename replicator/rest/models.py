@@ -103,6 +103,14 @@ class Partition(BaseModel):
     gaps: list[tuple[int, int, str]] = Field(description="source offsets from, to (excluded), why")
 
 
+class Groups(BaseModel):
+    """How consumer groups stand at the target."""
+
+    in_sync: int = Field(description="groups all of whose positions are there")
+    not_in_sync: int
+    reasons: dict[str, str] = Field(description="why not, by group, of the first hundred by name")
+
+
 class Link(BaseModel):
     """One direction of copying."""
 
@@ -114,6 +122,7 @@ class Link(BaseModel):
     source_problem: str = Field(
         description="why not all of the source's ends are known, within seconds; empty: they are"
     )
+    groups: Groups | None = Field(description="null: no process syncs them")
     latencies: dict[str, TopicLatency] = Field(description="by source topic, where records came lately")
     settings_changed: dict[str, Any] = Field(description="by command or REST, before the link's file")
 
@@ -141,11 +150,15 @@ class Topic(BaseModel):
 class Why(BaseModel):
     """A reason, for the status."""
 
+    model_config = ConfigDict(extra="forbid")
+
     why: str = ""
 
 
 class Values(BaseModel):
     """Settings to change while the link runs."""
+
+    model_config = ConfigDict(extra="forbid")
 
     values: dict[str, Any] = Field(default_factory=dict, examples=[{"rate_limit": 20000000}])
     unset: list[str] = Field(default_factory=list, description="as in the link's file again")

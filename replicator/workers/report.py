@@ -62,6 +62,8 @@ class WorkerReport:
     """Its state and, before it copies, what it waits for; empty (an older version): it copies."""
     problems_since: Mapping[str, int] = field(default_factory=dict)
     """When problems began (ms), where that is known."""
+    groups: Mapping[str, Any] = field(default_factory=dict)
+    """How groups stand at the target, from the worker that syncs them (`group_sync`); empty: nobody does."""
     latencies: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Records of the last minutes by topic and bucket (`replicator.latency`), for sums over workers."""
 
@@ -113,7 +115,7 @@ class WorkerReport:
         """For people and machines; partitions are told apart."""
         row = asdict(self)
         row["partitions"] = len(self.partitions)
-        del row["latencies"]
+        del row["latencies"], row["groups"]
         return row | {"rate": self.rate, "silent": not self.fresh()}
 
 

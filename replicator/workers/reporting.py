@@ -32,6 +32,9 @@ class Told(Protocol):
     def standing(self) -> Mapping[str, Any]:
         """Its state and, before it copies, what it waits for (`replicator.phase`)."""
 
+    def groups(self) -> Mapping[str, Any]:
+        """How groups stand at the target; empty where they are not synced."""
+
 
 class Reporting:
     """Of one worker."""
@@ -131,5 +134,6 @@ class Reporting:
             self._parts.guarantee(),
             dict(self._told.standing()),
             dict(self._told.since()),
+            dict(self._told.groups()) if crew.leading else {},
             self._parts.metrics.latencies.topics(),
         )

@@ -3,6 +3,7 @@
 from protocol.types import TopicPartition
 from replicator.group_rows import Noted, read_row, row_of
 from replicator.group_rules import Rewinds, decide, held_back, refuses_deletion
+from replicator.group_sync import Standing, standings_in_short
 from replicator.translate import Direction, GroupTranslation, Position, translate_group
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
@@ -127,6 +128,13 @@ def test_many_groups_gone_at_once_are_not_deleted():
     assert "11 of 40" in held_back(many, 40, any_at_source=True)
     assert held_back(many, 44, any_at_source=True) is None
     assert held_back([], 0, any_at_source=False) is None
+
+
+def test_groups_are_counted_and_those_with_a_reason_named():
+    standings = {f"g{number:03}": Standing("it waits", 1) for number in range(150)}
+    told = standings_in_short({**standings, "fine": Standing(None, 2)})
+    assert (told["in_sync"], told["not_in_sync"], len(told["reasons"])) == (1, 150, 100)
+    assert told["reasons"]["g000"] == "it waits"
 
 
 def test_rows_of_groups_can_be_read_again():

@@ -11,7 +11,7 @@ from replicator.entry_rows import Entry
 from replicator.metric_table import METRICS, PARTITION, PARTITION_QUANTILES, QUANTILES
 from replicator.metrics import LinkMetrics
 from tools.generate_metrics_docs import DOCUMENT, document
-from transfer.ledger import Copied, Lineage, PartitionLedger
+from transfer.ledger import Copied, Gap, Lineage, PartitionLedger
 from transfer.offset_map import Run
 
 NAME = "east->west"
@@ -40,6 +40,14 @@ def copied(first, records, *, crcs=1, written=1, age_s=0.5):
 
 def value(registry, name, **labels):
     return registry.get_sample_value(f"isthmus_link_{name}", {"link": NAME, **labels})
+
+
+def test_gaps_are_counted_by_kind_not_by_what_is_of_one_alone(registry):
+    book = Book(LinkMetrics(NAME, registry), 30.0, lambda: None)
+    row = account(book, 0)
+    recreated = [Gap(0, 0, f"source topic re-created (was {number} in cluster c)") for number in range(3)]
+    book.adopt(row, row.entry, recreated)
+    assert value(registry, "gaps_total", reason="source topic re-created") == 3
 
 
 def test_lags_in_records_bytes_and_time(registry):

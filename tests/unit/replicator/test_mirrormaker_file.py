@@ -87,6 +87,24 @@ def test_every_direction_that_is_switched_on_is_a_link():
     assert [link.name for link in parse_mirrormaker(text).links] == ["A->B", "B->A"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("enabled = true", ["A->B", "B->A"]),
+        ("enabled = true\nB->A.enabled = false", ["A->B"]),
+        ("enabled = true\nemit.heartbeats.enabled = false", ["A->B"]),
+        (
+            "enabled = true\nemit.heartbeats.enabled = false\nB->A.emit.heartbeats.enabled = true",
+            ["A->B", "B->A"],
+        ),
+        ("enabled = false", ["A->B"]),
+    ],
+)
+def test_enabled_for_all_counts_where_mirrormaker_runs_a_herder(lines, expected):
+    """Found by trying: it runs one for each direction with heartbeats, which takes what holds for all."""
+    assert [link.name for link in parse_mirrormaker(TWO + lines).links] == expected
+
+
 def test_backslashes_are_javas_not_pythons():
     assert only(r"topics = a\\.b, c\.d").topics == (r"a\.b", "c.d")
     (long,) = parse_properties("name = one,\\\n   two\n")
@@ -156,6 +174,30 @@ def test_what_has_no_meaning_is_said_with_what_to_do():
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "metric.names.formats = legacy",
+        "A->B.errors.tolerance = all",
+        "topic.creation.default.partitions = 3",
+        "B.inter.worker.key.ttl.ms = 1",
+        "A->B.transforms =",
+        "A->B.transforms.mine.type = org.example.Mine",
+        "A->B.producer.override.linger.ms = 100",
+        "connector.client.config.override.policy = All",
+        "consumer.share.acquire.mode = BATCH_OPTIMIZED",
+        "B.access.control.allow.origin = *",
+    ],
+)
+def test_whatever_mirrormaker_and_its_connect_know_is_no_mistake(line):
+    assert [name for name, _ in remarks(line)] == [line.partition(" ")[0]]
+
+
+def test_a_connectors_own_settings_of_clients_count():
+    link = only("A->B.producer.override.max.request.size = 3000000")
+    assert link.flow.produce_request_bytes == 3_000_000
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("A->B.topcis = x", "line 6: A->B.topcis: is no setting of MirrorMaker 2; did you mean 'topics'?"),
@@ -173,6 +215,7 @@ def test_what_has_no_meaning_is_said_with_what_to_do():
         ("A.security.protocol = SSLL", "security.protocol: SSLL is not among"),
         ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
         ("consumer.auto.offset.reset = none", "neither earliest nor latest"),
+        ("A->B.transforms = mine", "line 6: A->B.transforms: names Java classes, which cannot run here"),
         ("B->B.enabled = true", "copies a cluster into itself"),
         ("config.providers = vault", "config.providers.vault.class is not set"),
         (

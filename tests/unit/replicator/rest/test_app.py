@@ -8,10 +8,12 @@ import json
 from http.client import HTTPConnection
 
 import pytest
+from pydantic import ValidationError
 
 from protocol.errors import ProtocolError
 from replicator.link_report import LinkReport
 from replicator.rest.app import make_app
+from replicator.rest.models import Values
 from replicator.rest.reports import KEPT_S, Reports
 from replicator.rest.server import listen, serving
 from replicator.settings import LinkSettings
@@ -54,6 +56,13 @@ async def rest(token=""):
 
     async with serving(app, listening):
         yield ask
+
+
+@pytest.mark.parametrize("body", [{"rate_limit": 5}, {"set": {"rate_limit": 5}}])
+def test_settings_that_stand_elsewhere_than_in_values_are_refused(body):
+    """They were passed over, and the answer was that nothing changes."""
+    with pytest.raises(ValidationError):
+        Values.model_validate(body)
 
 
 async def test_without_a_token_only_names_of_this_machine_are_answered():
