@@ -222,6 +222,8 @@ class Book:
             return
         now_ms = time.time_ns() // 1_000_000
         position = entry.ledger.next_source_offset
+        if resume != position:
+            account.new_producer = True  # what comes now is not what may stand there under the same numbers
         if resume > position:
             self.gap(account, Gap(position, resume, account.resume_reason, now_ms))
         elif resume < position:

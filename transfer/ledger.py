@@ -39,6 +39,18 @@ class DiscontinuityError(ValueError):
         self.position = position
 
 
+class BeforeTheCopyError(DiscontinuityError):
+    """An acknowledged write whose place at the target lies before the whole copy. The target has taken it for
+    one that it had (sequence numbers that were used before), or has lost its end: it is not there."""
+
+    def __init__(self, place: int, copy: int) -> None:
+        ValueError.__init__(
+            self, f"a write is said to be at target offset {place}, and the copy begins at {copy} there"
+        )
+        self.begins = place
+        self.position = copy
+
+
 class Lineage(NamedTuple):
     """Where data lives: cluster id, topic id (Kafka's 22-character text), topic name, partition.
 
@@ -140,12 +152,14 @@ class PartitionLedger:
 
     def check(self, copied: Copied) -> None:
         """Raises DiscontinuityError where a write does not continue what is booked: it begins behind the end
-        of that, or holds records of before."""
+        of that, or holds records of before, there or at the target."""
         position = self.runs.source_end
         if copied.first_source_offset > position:
             raise DiscontinuityError(copied.first_source_offset, position)
         if copied.runs and copied.runs[0].source < position:
             raise DiscontinuityError(copied.runs[0].source, position)
+        if copied.runs and copied.runs[0].target < self.runs.target_start:
+            raise BeforeTheCopyError(copied.runs[0].target, self.runs.target_start)
 
     def add(self, copied: Copied) -> None:
         """Books an acknowledged write. Raises DiscontinuityError (see `check`), and nothing is booked then;

@@ -9,7 +9,7 @@ import pytest
 from protocol.client import Committed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Codec, Record
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.progress import read_ledgers
 from tests.cluster.links import (
     LinkProcess,
@@ -357,16 +357,7 @@ async def test_a_topic_created_again_is_another_lineage_and_its_first_record_is_
         old = (await read_ledgers(west, link.name))[TopicPartition(topic, 0)]
         await east.delete_topics([topic])
 
-        async def created():  # deleting takes a moment, during which the name is taken
-            try:
-                await create(east, topic)
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-                return False
-            return True
-
-        await eventually(created, "the topic is created again")
+        await eventually(lambda: _is_created(east, topic), "the topic is created again")
         await produce(east, topic, some(25, "new"))
 
         async def other_lineage():
@@ -379,6 +370,41 @@ async def test_a_topic_created_again_is_another_lineage_and_its_first_record_is_
     assert [note.text.partition(" (")[0] for note in ledger.notes] == ["source topic re-created"]
     values = [value for _, _, value, _ in await content(west, f"{link.source.alias}.{topic}")]
     assert values == [b"old-%d" % i for i in range(20)] + [b"new-%d" % i for i in range(25)]
+
+
+async def test_a_topic_created_again_and_again_with_as_many_records_is_copied_each_time(pair, clients):
+    """With a producer's sequence numbers of before, the target takes them for the old ones and says so."""
+    east, west = clients
+    topic = fresh("as-many")
+    link = pair.link(topic, refresh_topics_interval_s=0.5)
+    here = TopicPartition(topic, 0)
+    async with running(link) as run:
+        for number in range(3):
+            await eventually(lambda: _is_created(east, topic), "the topic is created")
+            await produce(east, topic, some(20, f"life{number}"))
+            made = uuid_to_text((await east.metadata([topic])).topics[topic].topic_id)
+
+            async def copied(made=made):
+                ledger = (await read_ledgers(west, link.name)).get(here)
+                return ledger is not None and (ledger.source.topic_id, ledger.records) == (made, 20)
+
+            await eventually(copied, f"life {number} is copied")
+            await east.delete_topics([topic])
+        assert run.metric("isthmus_link_errors_total", what="write") == 0
+        assert await run.stop() == 0
+    values = [value for _, _, value, _ in await content(west, f"{link.source.alias}.{topic}")]
+    assert values == [b"life%d-%d" % (life, i) for life in range(3) for i in range(20)]
+
+
+async def _is_created(client, topic):
+    """Deleting takes a moment, during which the name is taken."""
+    try:
+        await create(client, topic)
+    except KafkaError as error:
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+        return False
+    return True
 
 
 async def test_a_target_topic_that_was_deleted_is_made_and_filled_again(pair, clients):

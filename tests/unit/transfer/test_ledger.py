@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from transfer.digest import extend_digest
 from transfer.ledger import (
+    BeforeTheCopyError,
     Copied,
     DiscontinuityError,
     Gap,
@@ -16,7 +17,7 @@ from transfer.ledger import (
     Superseded,
     book_into,
 )
-from transfer.offset_map import Run
+from transfer.offset_map import OffsetMap, Run
 
 EAST = Lineage("east-id", "AAAAAAAAAAAAAAAAAAAAAQ", "orders", 3)
 WEST = Lineage("west-id", "AAAAAAAAAAAAAAAAAAAAAg", "east.orders", 3)
@@ -104,6 +105,15 @@ def test_a_write_that_does_not_continue_what_is_booked_is_refused_whole(write):
         with pytest.raises(DiscontinuityError, match="what is before it ends at 21"):
             book(write)
         assert made == ledger()
+
+
+def test_a_write_that_is_said_to_be_before_the_copy_is_not_there():
+    """The target took it for an old one; booked, it would be lost and the whole copy broken."""
+    made = PartitionLedger(EAST, WEST, OffsetMap(0, 110))
+    for book in (made.add, lambda copied: book_into(made, copied)):
+        with pytest.raises(BeforeTheCopyError, match="target offset 80"):
+            book(Copied((Run(0, 80, 30),), 30, 30, 300, (1,)))
+    assert (made.next_source_offset, made.gaps, made.records) == (0, [], 0)
 
 
 def test_a_write_may_account_for_what_was_passed_before():
