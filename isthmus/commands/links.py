@@ -117,7 +117,8 @@ def translate(
 ) -> None:
     """Translate offsets exactly: a group's committed ones, or a single one. Nothing is changed.
 
-    Not exact means: more was read than is copied, and the position is held back to what is there.
+    Not exact means: more was read than is copied, and the position is held back to what is there. Ends with 3
+    when there is a position that has no translation (why_not says why).
 
     Examples:
 
@@ -136,9 +137,11 @@ def translate(
         fail(f"group {group} has committed nothing at {side.alias}")
     if as_json:
         print_json({"link": link, "back": back, "positions": rows})
-        return
-    columns = ("topic", "partition", "offset", "from", "exact", "why_not")
-    print_table(columns, [[row[column] for column in columns] for row in rows])
+    else:
+        columns = ("topic", "partition", "offset", "from", "exact", "why_not")
+        print_table(columns, [[row[column] for column in columns] for row in rows])
+    if any(row["offset"] is None for row in rows):
+        raise typer.Exit(DIFFERENCES)
 
 
 async def _translate(

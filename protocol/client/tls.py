@@ -23,7 +23,7 @@ _VERSIONS: Final[Mapping[str, tls.TLSVersion]] = {
 }
 _CONVERT: Final = (
     "only PEM is read here; convert with `openssl pkcs12 -in STORE.p12 -out store.pem -nodes`"
-    " (JKS: `keytool -importkeystore` to PKCS12 first) and write PEM"
+    " (JKS: `keytool -importkeystore` to PKCS12 first), name that file and set this to PEM"
 )
 DEFAULT_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 

@@ -357,7 +357,8 @@ class _Reader:
             client_security(properties)
         except ValueError as error:  # begins with the setting's name and repeats no secret
             setting = str(error).partition(":")[0]
-            self._wrong(found.get(setting, address), str(error))
+            beside = setting.rpartition(".")[0] + ".location"  # of a store whose type stands nowhere
+            self._wrong(found.get(setting) or found.get(beside) or address, str(error))
             return None
         return {"alias": alias, "bootstrap": address.text.strip(), "properties": properties}
 

@@ -38,6 +38,13 @@ def mirror_value(facts: Facts, topic: Wanted, key: str) -> str | None:
     return facts.target.defaults.get(_OF_BROKER.get(key, key))
 
 
+def _is_left_alone(facts: Facts, topic: Wanted, key: str) -> bool:
+    """Whether the link is told not to set it at the target, whatever the source has."""
+    on = facts.settings
+    excluded = PatternList(on.config_properties_exclude).matches(key)
+    return excluded or (topic.target is not None and not on.sync_topic_configs)
+
+
 def sizes(facts: Facts) -> Iterator[Finding]:
     """Records that the source takes and the mirror refuses."""
     said: dict[tuple[str, str], list[str]] = {}
@@ -47,10 +54,16 @@ def sizes(facts: Facts) -> Iterator[Finding]:
         if here is None or here.value is None or there is None or int(here.value) <= int(there):
             continue
         what = f"batches may have {here.value} bytes at the source and {there} at the target"
-        to_do = (
-            f"set max.message.bytes={here.value} on the source topics (the link copies it), "
-            "or use_defaults_from: source, or message.max.bytes on the target's brokers"
-        )
+        if _is_left_alone(facts, topic, "max.message.bytes"):
+            to_do = (
+                f"set max.message.bytes={here.value} on the mirrors, or let the link do it"
+                " (config_properties_exclude, sync_topic_configs)"
+            )
+        else:
+            to_do = (
+                f"set max.message.bytes={here.value} on the source topics (the link copies it), "
+                "or use_defaults_from: source, or message.max.bytes on the target's brokers"
+            )
         said.setdefault((what, to_do), []).append(name)
     yield from together(Level.WARNING, "sizes", facts.target.alias, said)
 

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
@@ -154,6 +155,12 @@ def _wish(value: bytes) -> Wish:
 
 def changed(settings: LinkSettings, values: Mapping[str, Any]) -> LinkSettings:
     """Checked as a file is. Raises ValueError for what is wrong, or needs a restart."""
+    strange = sorted(values.keys() - LinkSettings.model_fields.keys())
+    if strange:
+        near = get_close_matches(strange[0], sorted(LIVE_SETTINGS), n=1)
+        raise ValueError(
+            f"{strange[0]}: is no setting of a link" + (f"; did you mean '{near[0]}'?" if near else "")
+        )
     fixed = sorted(values.keys() - LIVE_SETTINGS)
     if fixed:
         live = ", ".join(sorted(LIVE_SETTINGS))

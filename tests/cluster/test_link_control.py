@@ -224,6 +224,12 @@ async def test_the_commands_of_a_link_that_a_properties_file_declares(pair, clie
         assert (code, out) == (0, "the link of a->b goes on\n")
         code, out, err = await run("links", "translate", "a->b", "--group", "nobody", "-f", str(file))
         assert (code, out, err) == (1, "", "isthmus: group nobody has committed nothing at a\n")
+        code, out, _ = await run(
+            "links", "translate", "a->b", "-t", "none", "-o", "1", "-f", str(file), "--json"
+        )
+        assert (code, json.loads(out)["positions"][0]["offset"]) == (3, None)
+        code, _, err = await run("links", "set", "a->b", "rate_limt=5", "-f", str(file))
+        assert (code, err) == (1, "isthmus: rate_limt: is no setting of a link; did you mean 'rate_limit'?\n")
     finally:
         link.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):

@@ -213,6 +213,10 @@ def test_a_connectors_own_settings_of_clients_count():
         ("A->B.topic.filter.class = org.example.Mine", "remove the line to take DefaultTopicFilter"),
         ("exactly.once.source.support = yes", "'yes' is neither disabled nor preparing nor enabled"),
         ("A.security.protocol = SSLL", "security.protocol: SSLL is not among"),
+        (
+            "A.security.protocol = SSL\nA.ssl.truststore.location = a.jks",
+            "line 7: A.ssl.truststore.location: ssl.truststore.type: JKS: only PEM is read here",
+        ),
         ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
         ("consumer.auto.offset.reset = none", "neither earliest nor latest"),
         ("A->B.transforms = mine", "line 6: A->B.transforms: names Java classes, which cannot run here"),

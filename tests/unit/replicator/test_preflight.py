@@ -109,6 +109,9 @@ def test_sizes_count_as_the_mirror_will_have_them():
     assert said(sizes, given) == []
     given.settings = given.settings.model_copy(update={"sync_topic_configs": False})
     assert said(sizes, given) == [(WARNING, ("orders",))]
+    assert "on the mirrors" in next(iter(sizes(given))).to_do
+    given.settings = facts(config_properties_exclude=["max.message.bytes"]).settings
+    assert "on the mirrors" in next(iter(sizes(given))).to_do  # it is told to leave that alone
     missing = facts()
     missing.source.configs = {"orders": {"max.message.bytes": entry("2000", ConfigSource.DEFAULT)}}
     missing.target.defaults = {"message.max.bytes": "1000"}
