@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
 
 from protocol.types import TopicPartition
 from replicator.group_rows import GroupNotes
@@ -20,6 +22,7 @@ from replicator.translate import GroupTranslation, Position
 _IDLE = frozenset({"Empty", "Dead", ""})
 _NOT_TAKEN_BACK = "further at the target and are not taken back"
 _AT_MOST = 10
+_NAMED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,17 @@ def _standing(translation: GroupTranslation, ahead: Mapping[str, int]) -> str | 
             f"{next(iter(translation.skipped.values()))}"
         )
     return "; ".join(notes) or None
+
+
+def in_short(groups: Mapping[str, str | None]) -> dict[str, Any]:
+    """Of groups and why they are not in sync (None: they are): `in_sync` and `not_in_sync` are how many,
+    `reasons` those of the first hundred by name."""
+    reasons = {name: why for name, why in sorted(groups.items()) if why is not None}
+    return {
+        "in_sync": len(groups) - len(reasons),
+        "not_in_sync": len(reasons),
+        "reasons": dict(islice(reasons.items(), _NAMED)),
+    }
 
 
 def held_back(gone: Collection[str], owned: int, *, any_at_source: bool) -> str | None:

@@ -11,8 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from protocol.client import ClusterClient, Committed
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -30,8 +29,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _AT_A_TIME = 8
-_REASONS = 100
-"""So many are told; all are counted."""
 _LOOK_AGAIN_S = 30.0
 """A group that did not change is compared with the target this often."""
 
@@ -44,16 +41,6 @@ class Standing:
     partitions: int
     compared_at: float = 0.0
     positions: dict[TopicPartition, int] | None = None
-
-
-def standings_in_short(standings: Mapping[str, Standing]) -> dict[str, Any]:
-    """`in_sync` and `not_in_sync`: how many; `reasons`: of the first hundred of these, by group."""
-    reasons = {name: one.reason for name, one in sorted(standings.items()) if one.reason is not None}
-    return {
-        "in_sync": len(standings) - len(reasons),
-        "not_in_sync": len(reasons),
-        "reasons": dict(islice(reasons.items(), _REASONS)),
-    }
 
 
 class Notebook(Protocol):

@@ -21,7 +21,7 @@ from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
 from replicator.book import Account
 from replicator.finding import Finding
-from replicator.group_sync import standings_in_short
+from replicator.group_rules import in_short
 from replicator.jobs import Job, Jobs
 from replicator.lag import look_at_lag
 from replicator.lease import LeaseHeld, LeaseLost
@@ -360,8 +360,9 @@ class Link:
 
     def groups(self) -> dict[str, Any]:
         """How groups stand at the target; empty where they are not synced."""
-        groups = self._upkeep.groups
-        return standings_in_short(groups.standings) if self._parts.settings.sync_group_offsets else {}
+        if not self._parts.settings.sync_group_offsets:
+            return {}
+        return in_short({name: one.reason for name, one in self._upkeep.groups.standings.items()})
 
     def to_json(self) -> dict[str, Any]:
         """The link's status."""

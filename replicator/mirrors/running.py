@@ -20,6 +20,7 @@ from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
+from replicator.group_rules import in_short
 from replicator.metrics import LinkMetrics
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.counting import Counting
@@ -250,6 +251,10 @@ class Mirrors:
         """When those of the problems began of which that is known (ms)."""
         reach = {} if self._reach is None else self._reach.troubles.since
         return {**reach, **self._troubles.since}
+
+    def groups(self) -> dict[str, Any]:
+        """How groups stand at the target; empty where they are not synced."""
+        return in_short(self._groups.reasons) if self._settings.sync_group_offsets else {}
 
     def standing(self) -> dict[str, Any]:
         """Its state and, before it copies, what it waits for."""

@@ -106,6 +106,7 @@ class Telling:
             partitions={tp: self._standing(part) for tp, part in self._partitions().items()},
             standing=dict(self._told.standing()),
             problems_since=dict(self._told.since()),
+            groups=dict(self._told.groups()),
             latencies=self._counting.topic_latencies(),
         )
 

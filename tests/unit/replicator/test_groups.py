@@ -2,8 +2,7 @@
 
 from protocol.types import TopicPartition
 from replicator.group_rows import Noted, read_row, row_of
-from replicator.group_rules import Rewinds, decide, held_back, refuses_deletion
-from replicator.group_sync import Standing, standings_in_short
+from replicator.group_rules import Rewinds, decide, held_back, in_short, refuses_deletion
 from replicator.translate import Direction, GroupTranslation, Position, translate_group
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
@@ -131,8 +130,7 @@ def test_many_groups_gone_at_once_are_not_deleted():
 
 
 def test_groups_are_counted_and_those_with_a_reason_named():
-    standings = {f"g{number:03}": Standing("it waits", 1) for number in range(150)}
-    told = standings_in_short({**standings, "fine": Standing(None, 2)})
+    told = in_short({f"g{number:03}": "it waits" for number in range(150)} | {"fine": None})
     assert (told["in_sync"], told["not_in_sync"], len(told["reasons"])) == (1, 150, 100)
     assert told["reasons"]["g000"] == "it waits"
 
