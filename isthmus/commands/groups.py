@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +9,8 @@ from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, Ka
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile, Yes, admin_client, answer, answers, end_with
-from isthmus.output import USAGE, confirm, fail, note, print_json, print_table, say
+from isthmus.output import confirm, fail, note, print_json, print_table, say
+from isthmus.times import moment_ms
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Consumer groups of a Kafka cluster.")
 Group = Annotated[str, typer.Argument(help="group", show_default=False)]
@@ -57,7 +57,9 @@ def reset(
     cluster: Cluster,
     to: Annotated[
         str,
-        typer.Option(help="earliest, latest, an offset, or a time (2026-01-31T08:00)", show_default=False),
+        typer.Option(
+            help="earliest, latest, an offset, or a time (2026-01-31T08:00, or 15m: ago)", show_default=False
+        ),
     ],
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", help="topic or topic:partition; all committed ones")
@@ -179,10 +181,7 @@ def _targets(client: AdminClient, spots: list[TopicPartition], to: str) -> dict[
         return {spot: (first if to == "earliest" else last)[_key(spot)] for spot in spots}
     if to.lstrip("-").isdigit():
         return {spot: _clamped(spot, int(to), first[_key(spot)], last[_key(spot)]) for spot in spots}
-    try:
-        time_ms = int(datetime.fromisoformat(to).timestamp() * 1000)
-    except ValueError:
-        fail(f"--to '{to}' is neither earliest, latest, an offset nor a time like 2026-01-31T08:00", USAGE)
+    time_ms = moment_ms(to, "--to", "earliest, latest, an offset, ")
     at = _offsets_at(client, spots, OffsetSpec.for_timestamp(time_ms))
     return {spot: last[_key(spot)] if at[_key(spot)] in (None, -1) else at[_key(spot)] for spot in spots}
 

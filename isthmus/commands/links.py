@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -10,9 +10,10 @@ from isthmus.commands.link_check import check
 from isthmus.commands.link_control import pause, restart, resume, set_settings
 from isthmus.commands.link_gaps import acknowledge_gap
 from isthmus.commands.link_status import status
+from isthmus.commands.link_translate import translate
 from isthmus.commands.link_writers import grant_writers, revoke_writers
 from isthmus.links import File, Json, LinkName, link_of
-from isthmus.output import DIFFERENCES, USAGE, fail, print_json, print_table, say
+from isthmus.output import DIFFERENCES, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
 
@@ -102,90 +103,4 @@ async def _acls(settings: LinkSettings) -> dict[str, Any]:
         return await acl_report(source, target, settings)
 
 
-@app.command()
-def translate(
-    link: LinkName,
-    group: Annotated[str | None, typer.Option(help="all committed offsets of this group")] = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="with --partition and --offset")] = None,
-    partition: Annotated[int, typer.Option("--partition", "-p")] = 0,
-    offset: Annotated[
-        int | None, typer.Option("--offset", "-o", help="of the source, or with --back of the target")
-    ] = None,
-    back: Annotated[bool, typer.Option("--back", help="from the target to the source (failback)")] = False,
-    file: File = DEFAULT_FILE,
-    as_json: Json = False,
-) -> None:
-    """Translate offsets exactly: a group's committed ones, or a single one. Nothing is changed.
-
-    Not exact means: more was read than is copied, and the position is held back to what is there. Ends with 3
-    when there is a position that has no translation (why_not says why).
-
-    Examples:
-
-      isthmus links translate 'east->west' --group flight-board
-
-      isthmus links translate 'east->west' --topic orders --partition 3 --offset 41077
-
-      isthmus links translate 'east->west' --back --topic east.orders --partition 3 --offset 40999
-    """
-    if (group is None) == (topic is None or offset is None):
-        fail("say either --group G, or --topic T --partition P --offset O", USAGE)
-    settings, asked = link_of(link, file)
-    rows = run_connectors(lambda: _translate(settings, group, topic, partition, offset, back), asked)
-    if not rows:
-        side = settings.target if back else settings.source
-        fail(f"group {group} has committed nothing at {side.alias}")
-    if as_json:
-        print_json({"link": link, "back": back, "positions": rows})
-    else:
-        columns = ("topic", "partition", "offset", "from", "exact", "why_not")
-        print_table(columns, [[row[column] for column in columns] for row in rows])
-    if any(row["offset"] is None for row in rows):
-        raise typer.Exit(DIFFERENCES)
-
-
-async def _translate(
-    settings: LinkSettings,
-    group: str | None,
-    topic: str | None,
-    partition: int,
-    offset: int | None,
-    back: bool,
-) -> list[dict[str, Any]]:
-    from protocol.types import TopicPartition
-    from replicator.progress import read_ledgers
-    from replicator.translate import Direction, translate_group
-
-    async with settings.target.at_once() as client:
-        ledgers = await read_ledgers(client, settings.name)
-    if group is not None:
-        side = settings.target if back else settings.source
-        async with side.at_once() as client:
-            committed = {tp: found.offset for tp, found in (await client.committed(group)).items()}
-    else:
-        committed = {TopicPartition(str(topic), partition): int(offset or 0)}
-    direction = Direction.TO_SOURCE if back else Direction.TO_TARGET
-    found = translate_group(committed, ledgers, direction)
-    rows: list[dict[str, Any]] = [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "offset": position.offset,
-            "from": position.committed,
-            "exact": position.exact,
-            "why_not": None,
-        }
-        for tp, position in sorted(found.positions.items())
-    ]
-    rows += [
-        {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "offset": None,
-            "from": committed[tp],
-            "exact": False,
-            "why_not": reason,
-        }
-        for tp, reason in sorted(found.skipped.items())
-    ]
-    return rows
+app.command()(translate)
