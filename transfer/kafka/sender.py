@@ -68,6 +68,8 @@ class BrokerSender:
         self._timeout_ms = timeout_ms
         self._topic_ids = topic_ids
         self._ready: dict[ProduceLane, None] = {}
+        self._later: dict[ProduceLane, asyncio.TimerHandle] = {}
+        """Who is woken when its back-off is over."""
         self._broken = broken
         self._connection: Connection | None = None
         self._version = 0
@@ -87,10 +89,16 @@ class BrokerSender:
     def drop(self, lane: ProduceLane) -> None:
         """Forgets a lane that has another leader now, or is closed."""
         self._ready.pop(lane, None)
+        later = self._later.pop(lane, None)
+        if later is not None:  # or it would be sent here beside its new leader
+            later.cancel()
 
     async def close(self) -> None:
         """Ends the connection; answers on their way are lost."""
         self._closed = True
+        for timer in (*self._later.values(), self._asking):
+            if timer is not None:
+                timer.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
             await asyncio.gather(self._waiting, return_exceptions=True)
@@ -105,20 +113,20 @@ class BrokerSender:
             connection = self._connection
             while connection is not None and not connection.closed:
                 if connection.full:
-                    self._wait(connection.writable())
+                    self._wait(connection.writable)
                     return
                 sent = self._gather()
                 if not sent:
                     return
                 self._send(connection, sent)
-            self._wait(self._connect())
+            self._wait(self._connect)
         except Exception as fault:  # noqa: BLE001 (nobody waits for this call)
             report(fault, self._broken)
 
-    def _wait(self, work: Awaitable[None]) -> None:
+    def _wait(self, work: Callable[[], Awaitable[None]]) -> None:
         async def waited() -> None:
             try:
-                await work
+                await work()
             finally:
                 self._waiting = None
             self._send_all()
@@ -143,8 +151,8 @@ class BrokerSender:
         now = loop.time()
         sent: Sent = {}
         if not self._may_write():
-            if self._asking is None or self._asking.when() <= now:
-                self._asking = loop.call_later(_ASK_AGAIN_S, self._send_all)
+            if self._asking is None:
+                self._asking = loop.call_later(_ASK_AGAIN_S, self._ask_again)
             return sent
         size = 0
         ready = self._ready
@@ -152,8 +160,8 @@ class BrokerSender:
             del ready[lane]
             pending = lane.take(now)
             if pending is None:
-                if lane.waiting and lane.not_before > now:
-                    loop.call_at(lane.not_before, self.wake, lane)
+                if lane.waiting and lane.not_before > now and lane not in self._later:
+                    self._later[lane] = loop.call_at(lane.not_before, self._wake_again, lane)
                 continue
             topic, partition = lane.tp
             sent.setdefault(topic, {})[partition] = (lane, pending)
@@ -163,6 +171,14 @@ class BrokerSender:
             if size >= self._request_bytes:
                 break
         return sent
+
+    def _ask_again(self) -> None:
+        self._asking = None
+        self._send_all()
+
+    def _wake_again(self, lane: ProduceLane) -> None:
+        del self._later[lane]
+        self.wake(lane)
 
     def _send(self, connection: Connection, sent: Sent) -> None:
         version, transactional_id = self._version, self._transactional_id()
@@ -186,7 +202,10 @@ class BrokerSender:
             report(fault, self._broken)
         left = _all_of(sent)
         if left:  # no answer, or the broker left some out
-            self._lost(left)
+            try:
+                self._lost(left)
+            except Exception as fault:  # noqa: BLE001 (others of the connection still have to hear)
+                report(fault, self._broken)
 
     def _hand_back(self, version: int, sent: Sent, frame: memoryview) -> None:
         """Tells each who is answered, and takes it out of `sent`. Raises DecodeError."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+import uvloop
 
 from protocol.client import ConnectError, ConnectionLostError
 from protocol.codec import decode
@@ -18,6 +19,7 @@ from protocol.messages.produce_response import (
 from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
 from transfer.endpoint import Chunk
+from transfer.kafka import sender
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
 from transfer.kafka.sender import BrokerSender
 from transfer.ledger import ProducerState
@@ -72,6 +74,7 @@ class World:
     def __init__(self, version: int = 12) -> None:
         self.connection = Connection(version)
         self.refuses = 0
+        self.lanes: list[ProduceLane] = []
         self.heard: list[tuple[object, ...]] = []
         self.faults: list[BaseException] = []
         self.sender = BrokerSender(
@@ -95,6 +98,7 @@ class World:
     def offer(self, topic: str, partition: int, batches: int = 1) -> None:
         tp = TopicPartition(topic, partition)
         lane = ProduceLane(tp, ProducerState(5, 0, 0))
+        self.lanes.append(lane)
         for number in range(batches):
             batch = build_batch([Record(0, 1, b"k", b"v")], base_offset=number)
             outs, _ = plan(Chunk(tp, memoryview(batch), number, number + 1))
@@ -240,3 +244,86 @@ async def test_answers_behind_the_end_are_nothing():
     assert await world.sent() == []
     assert not world.heard
     assert world.connection.closed
+
+
+async def test_a_lane_that_backs_off_is_not_sent_to_the_leader_it_has_left():
+    world = World()
+    world.offer("a", 0)
+    await world.sent()
+    (lane,) = world.lanes
+    lane.retry(lane._in_flight[0], asyncio.get_running_loop().time())
+    world.connection.asked.clear()
+    world.sender.wake(lane)
+    assert await world.sent() == []
+    world.sender.drop(lane)
+    await asyncio.sleep(0.08)  # longer than its back-off: nothing is to happen
+    assert await world.sent() == []
+    world.sender.wake(lane)
+    assert await world.sent() == [("a", 0)]
+    await world.sender.close()
+
+
+async def test_who_backs_off_is_sent_when_that_is_over():
+    world = World()
+    world.offer("a", 0)
+    await world.sent()
+    (lane,) = world.lanes
+    lane.retry(lane._in_flight[0], asyncio.get_running_loop().time())
+    world.connection.asked.clear()
+    for _ in range(3):
+        world.sender.wake(lane)
+        assert await world.sent() == []
+    async with asyncio.timeout(5):
+        while not await world.sent():
+            await asyncio.sleep(0.01)
+    assert await world.sent() == [("a", 0)]
+    await world.sender.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_permission_that_comes_back_is_noticed_however_often_it_was_asked_for(loop, monkeypatch):
+    """A timer of uvloop may say that it is due some bits after the time at which it is called."""
+    monkeypatch.setattr(sender, "_ASK_AGAIN_S", 0.003)
+
+    async def main() -> None:
+        world = World()
+        asked = 0
+
+        def may_write() -> bool:
+            nonlocal asked
+            asked += 1
+            return asked > 150
+
+        world.sender._may_write = may_write
+        world.offer("a", 0)
+        async with asyncio.timeout(10):
+            while not await world.sent():
+                await asyncio.sleep(0.01)
+        await world.sender.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
+
+
+async def test_a_fault_about_what_is_lost_does_not_reach_the_connection():
+    world = World()
+    world.offer("a", 0)
+    await world.sent()
+
+    def faulty(entries):
+        raise ZeroDivisionError(len(entries))
+
+    world.sender._lost = faulty
+    world.connection.asked.pop()[1](ConnectionLostError("gone"))
+    assert [repr(fault.__cause__) for fault in world.faults] == ["ZeroDivisionError(1)"]
+    await world.sender.close()
+
+
+async def test_an_end_right_after_the_connection_is_full_leaves_nothing_that_was_never_awaited():
+    world = World()
+    world.offer("a", 0)
+    await world.sent()
+    world.connection.may_go_on.clear()
+    world.sender._ready[world.lanes[0]] = None
+    world.sender._send_all()
+    await world.sender.close()
