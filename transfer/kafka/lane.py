@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
 
 from protocol.records.header import TRANSACTIONAL
@@ -91,6 +92,8 @@ class Pending:
     sequence: int = -1
     base_offset: int | None = None
     segments: list[Buffer] | None = None
+    repeated: bool = False
+    """Whether it was sent before, and may be there although the answer to the last sending says no."""
 
 
 class Gate(Protocol):
@@ -235,6 +238,7 @@ class ProduceLane:
     def retry(self, pending: Pending, now: float) -> None:
         """The batch may not have been written: send it again, first, after a back-off."""
         self._landed(pending)
+        pending.repeated = True
         self._failed.append(pending)
         self._settle(now)
 
@@ -321,7 +325,8 @@ class ProduceLane:
             error = ClosedError(f"{self.tp.topic}-{self.tp.partition}: an earlier write failed")
 
     def _with_partial(self, error: TransferError, ticket: Ticket) -> TransferError:
-        written = [pending for pending in ticket.batches if pending.base_offset is not None]
+        # Up to the first that is not known to be there, as `Ticket.copied` tells: one behind it may well be.
+        written = list(takewhile(lambda pending: pending.base_offset is not None, ticket.batches))
         if written:
             last = written[-1]
             producer = self._producer._replace(

@@ -203,3 +203,21 @@ def test_batches_wait_in_order_for_a_producer(loop):
     first = lane.take(0.0)
     assert first is one.batches[0]
     assert read_header(first.segments[0]).base_sequence == 4
+
+
+def test_a_partial_write_tells_of_the_producer_what_it_tells_of_the_position(loop):
+    """One without an answer, those behind it acknowledged: who goes on at the first repeats its sequence."""
+    lane = ProduceLane(TP, ProducerState(1, 0, 10))
+    first, second = ticket(loop, 0, 1), ticket(loop, 2, 3)
+    lane.offer(first)
+    lane.acknowledged(lane.take(0), 100)
+    lane.offer(second)
+    sent = [lane.take(0) for _ in range(3)]
+    lane.acknowledged(sent[0], 102)
+    lane.acknowledged(sent[2], 106)
+    lane.retry(sent[1], 0)
+    lane.abandon(ClosedError("closed"))
+    copied = second.done.exception().copied
+    assert copied.next_source_offset == 4
+    assert copied.producer == ProducerState(1, 0, 14)
+    assert lane.producer == copied.producer
