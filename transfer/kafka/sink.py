@@ -241,8 +241,8 @@ class KafkaSink:
                 lane, pending, f"{code.name}: what was joined goes in batches as the source has it"
             )
         else:
-            if lane.follows_trouble(pending):
-                self._spoil(lane, f"{lane.tp}: {code.name} behind a batch without an answer")
+            if pending.repeated or lane.follows_trouble(pending):
+                self._spoil(lane, f"{lane.tp}: {code.name} where something may be written without an answer")
             lane.close(self._refused(lane, pending, code, answer), pending)
         if self._transactions is not None:
             self._transactions.stir()
@@ -325,12 +325,29 @@ class KafkaSink:
             if topic is None or topic.error or partition is None or partition.leader < 0:
                 continue
             if ZERO_UUID not in (lane.topic_id, topic.topic_id) and lane.topic_id != topic.topic_id:
-                lane.close(PositionLostError(f"{lane.tp}: another topic took the name"))
+                self._replaced(lane)
                 continue
-            lane.topic_id = self._topic_ids[lane.tp.topic] = topic.topic_id
+            if topic.topic_id != ZERO_UUID:  # brokers that are being upgraded do not all know it
+                self._call_topic(lane.tp.topic, topic.topic_id)
+                lane.topic_id = topic.topic_id
             lane.leader = partition.leader
             self._sender(partition.leader)
             self._wake(lane)
+
+    def _call_topic(self, name: str, topic_id: bytes) -> None:
+        """Notes a topic's id. Partitions of the one that had the name before are given up: their requests
+        would go into the new one, and a broker that knows nothing of a producer takes any sequence."""
+        before, self._topic_ids[name] = self._topic_ids.get(name), topic_id
+        if before in (None, topic_id):
+            return
+        for lane in list(self._lanes.values()):
+            if lane.tp.topic == name and lane.topic_id not in (ZERO_UUID, topic_id):
+                self._replaced(lane)
+
+    def _replaced(self, lane: ProduceLane) -> None:
+        why = f"{lane.tp}: another topic took the name"
+        self._spoil(lane, why)
+        lane.close(PositionLostError(why))
 
     def _sender(self, node: int) -> BrokerSender:
         sender = self._senders.get(node)

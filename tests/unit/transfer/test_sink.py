@@ -20,6 +20,7 @@ from protocol.records.header import HEADER_SIZE
 from protocol.types import TopicPartition
 from transfer.endpoint import Chunk, ClosedError, PositionLostError, RefusedError
 from transfer.kafka.sink import KafkaSink, ProduceSettings
+from transfer.ledger import ProducerState
 
 TP = TopicPartition("orders", 0)
 
@@ -78,12 +79,13 @@ class Cluster:
         self.takes_records = 1000
         self.hurts = 0
         """So many batches arrive damaged."""
+        self.topic_id = bytes(15) + b"\2"
         self.producer_known = asyncio.Event()
         self.asked = asyncio.Event()
 
     async def metadata(self, topics):
         partition = PartitionMetadata(1, 0, (1,), (1,))
-        topic = TopicMetadata("orders", bytes(15) + b"\2", ErrorCode.NONE, False, {0: partition})
+        topic = TopicMetadata("orders", self.topic_id, ErrorCode.NONE, False, {0: partition, 1: partition})
         return Metadata("c", 1, {1: Broker("h", 1)}, {"orders": topic})
 
     async def init_producer_id(self):
@@ -203,3 +205,93 @@ async def test_what_comes_behind_a_close_is_not_written_before_the_partition_is_
             assert (await sink.write(TP, chunk(0))).runs[0].source == 0
     finally:
         await sink.aclose()
+
+
+async def test_partitions_of_a_topic_whose_name_another_one_took_are_given_up():
+    """By name their batches would go into the new one, in the middle: it takes any sequence."""
+    cluster = Cluster()
+    cluster.producer_known.set()
+    sink = KafkaSink(cluster)
+    other = TopicPartition("orders", 1)
+    async with asyncio.timeout(10):
+        await sink.write(TP, chunk(0))
+        cluster.topic_id = bytes(15) + b"\3"
+        await sink.open(other)
+        await sink.write(other, chunk(0))
+        before = list(cluster.log)
+        with pytest.raises(PositionLostError, match="another topic took the name"):
+            await sink.write(TP, chunk(1))
+    assert cluster.log == before
+    await sink.aclose()
+
+
+async def test_metadata_that_does_not_know_ids_does_not_unbind_a_topic():
+    """Of a broker that is being upgraded."""
+    cluster = Cluster()
+    cluster.producer_known.set()
+    sink = KafkaSink(cluster)
+    async with asyncio.timeout(10):
+        await sink.open(TP, topic_id=cluster.topic_id)
+        cluster.topic_id = bytes(16)
+        await sink.write(TP, chunk(0))
+        cluster.topic_id = bytes(15) + b"\3"
+        sink._leave(sink._lanes[TP])
+        with pytest.raises(PositionLostError, match="another topic took the name"):
+            await sink.write(TP, chunk(1))
+    await sink.aclose()
+
+
+class Gate:
+    """Transactions that let everything through, and hear what cannot be known."""
+
+    transactional_id = "t"
+
+    def __init__(self):
+        self.spoiled = []
+
+    def attach(self, *_):
+        pass
+
+    async def run(self):
+        await asyncio.Event().wait()
+
+    async def abort_open(self):
+        pass
+
+    async def closed(self, lane, *, dirty):
+        pass
+
+    def takes(self, lane):
+        if not lane.identified:
+            lane.identify(ProducerState(5, 0, 0))
+        return True
+
+    def lets(self, lane, pending):
+        return True
+
+    def landed(self, lane, ticket, copied, error):
+        if error is None:
+            ticket.done.set_result(copied)
+        else:
+            ticket.done.set_exception(error)
+
+    def spoil(self, lane, why):
+        self.spoiled.append(why)
+
+    def stir(self):
+        pass
+
+
+@pytest.mark.parametrize("hurts", [0, 1])
+async def test_what_was_sent_twice_and_is_refused_may_be_there(hurts):
+    """Its transaction must not be committed: progress says that it is not."""
+    cluster = Cluster()
+    cluster.takes_records = 0
+    cluster.hurts = hurts
+    gate = Gate()
+    sink = KafkaSink(cluster, transactions=gate)
+    async with asyncio.timeout(10):
+        with pytest.raises(RefusedError, match="MESSAGE_TOO_LARGE"):
+            await sink.write(TP, chunk(0))
+    assert len(gate.spoiled) == hurts
+    await sink.aclose()
