@@ -54,14 +54,15 @@ def fetch_body(
     written here."""
     if version not in VERSIONS:
         return None
-    topics: dict[str, list[Reading]] = {}
-    for reading in readings:
-        topics.setdefault(reading.tp.topic, []).append(reading)
+    by_id = version >= _IDS_FROM
+    topics: dict[bytes | str, list[Reading]] = {}
+    for reading in readings:  # one name may be that of two topics: one that was made again
+        topics.setdefault(reading.topic_id if by_id else reading.tp.topic, []).append(reading)
     body = b"" if version >= _NO_REPLICA_FROM else b"\xff\xff\xff\xff"
     body += _HEAD.pack(max_wait_ms, 1, max_bytes, _READ_COMMITTED, *_NO_SESSION) + uvarint(len(topics) + 1)
     parts: list[bytes] = [body]
-    for name, those in topics.items():
-        parts.append(those[0].topic_id if version >= _IDS_FROM else written(name))
+    for key, those in topics.items():
+        parts.append(written(key) if isinstance(key, str) else key)
         parts.append(uvarint(len(those) + 1))
         parts += [
             _PARTITION.pack(
@@ -95,8 +96,8 @@ def read(version: int, frame: memoryview) -> list[Read] | None:
             key, pos = read_key(frame, pos, by_id=version >= _IDS_FROM)
             partitions, pos = read_uvarint(frame, pos)
             for _ in range(partitions - 1):
-                index, code, high, stable, start, aborted, _ = _READ.unpack_from(frame, pos)
-                if code or aborted > 1:
+                index, code, high, stable, start, aborted, replica = _READ.unpack_from(frame, pos)
+                if code or aborted > 1 or replica >= 0:
                     return None
                 size, pos = read_uvarint(frame, pos + _READ.size)
                 behind = pos + size - 1 if size else pos

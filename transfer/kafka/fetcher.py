@@ -147,6 +147,7 @@ class BrokerFetcher:
         )
         if body is None:
             request = fetch_request(
+                version,
                 picked.values(),
                 max_wait_ms=wait_ms,
                 max_bytes=max_bytes,
@@ -170,10 +171,13 @@ class BrokerFetcher:
             for topic, partition, high_watermark, last_stable, log_start, records in quick:
                 name = topic if isinstance(topic, str) else names.get(topic, "")
                 reading = picked.get(TopicPartition(name, partition))
-                if reading is not None and not reading.closed:
-                    chunk = took(reading, high_watermark, last_stable, log_start, records)
-                    if chunk is not None:
-                        arrived.append((reading, chunk))
+                if reading is None or reading.closed:
+                    continue
+                outcome = took(reading, high_watermark, last_stable, log_start, records)
+                if isinstance(outcome, Trouble):
+                    troubles.append((reading, outcome))
+                elif outcome is not None:
+                    arrived.append((reading, outcome))
         self._size.answered(_largest(arrived), now - asked_at)
         for reading, _ in troubles:
             reading.back_off(now)

@@ -24,6 +24,8 @@ _OFFSET_AND_LENGTH: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
 _LAST_DELTA_AT: Final = 23
 _HEADER: Final = 61
+_EPOCH_FROM: Final = 12
+"""Older versions of Fetch do not ask for the epoch of the last batch (KIP-320, KIP-595)."""
 _NOTHING: Final = memoryview(b"")
 
 
@@ -33,12 +35,18 @@ class Trouble(Enum):
     STALE = "look up leaders and topic ids again"
     OUT_OF_RANGE = "ask for the log's range"
     LATER = "ask again later"
+    ELSEWHERE = "ask the replica that the leader named"
 
 
 def fetch_request(
-    readings: Iterable[Reading], *, max_wait_ms: int, max_bytes: int, partition_max_bytes: int
+    version: int,
+    readings: Iterable[Reading],
+    *,
+    max_wait_ms: int,
+    max_bytes: int,
+    partition_max_bytes: int,
 ) -> FetchRequest:
-    """One Fetch for all `readings`, without a session, read committed."""
+    """One Fetch of this version for all `readings`, without a session, read committed."""
     topics: dict[str, FetchTopic] = {}
     for reading in readings:
         name, index = reading.tp
@@ -50,7 +58,7 @@ def fetch_request(
                 partition=index,
                 current_leader_epoch=reading.leader_epoch,
                 fetch_offset=reading.position,
-                last_fetched_epoch=reading.last_epoch,
+                last_fetched_epoch=reading.last_epoch if version >= _EPOCH_FROM else -1,
                 partition_max_bytes=partition_max_bytes,
             )
         )
@@ -91,6 +99,9 @@ def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Tr
             min(end, reading.position),
             f"the leader's log left ours at offset {end}: records behind it were replaced",
         )
+    if data.preferred_read_replica >= 0 and not data.records:  # KIP-392: it gives nothing itself
+        reading.leader = data.preferred_read_replica
+        return Trouble.ELSEWHERE
     return took(
         reading,
         data.high_watermark,
@@ -111,15 +122,15 @@ def took(
     log_start_offset: int,
     batches: memoryview,
     aborted: tuple[AbortedTransaction, ...] = (),
-) -> Chunk | None:
-    """What an answer without trouble means; moves the position. None: nothing new."""
-    reading.attempts = 0
+) -> Chunk | Trouble | None:
+    """What an answer without an error means; moves the position. None: nothing new."""
     reading.high_watermark = high_watermark
     reading.last_stable_offset = last_stable_offset
     reading.log_start_offset = log_start_offset
-    if batches.nbytes < _HEADER:
-        return None
-    end, next_offset, epoch = last_batch(batches)
+    end, next_offset, epoch = last_batch(batches) if batches.nbytes >= _HEADER else (0, 0, 0)
+    if end and next_offset <= reading.position:  # no broker should: what was read is not read again
+        return Trouble.LATER
+    reading.attempts = 0
     if not end:
         return None
     chunk = Chunk(

@@ -145,13 +145,14 @@ class KafkaSource:
         partition = topic.partitions.get(reading.tp.partition)
         if topic.error or partition is None:
             return
-        if reading.topic_id not in (ZERO_UUID, topic.topic_id):
+        if ZERO_UUID not in (reading.topic_id, topic.topic_id) and reading.topic_id != topic.topic_id:
             message = "another topic took the name"
             fault = SourceFault(reading.tp, FaultKind.RECREATED, reading.position, 0, message)
             await self._arrived.put([(reading, fault)])
             return
         self._suspects.pop(reading.tp, None)
-        reading.topic_id = topic.topic_id
+        if topic.topic_id != ZERO_UUID:  # brokers that are being upgraded do not all know it
+            reading.topic_id = topic.topic_id
         reading.leader_epoch = partition.leader_epoch
         reading.leader = partition.leader
         if reading.leader >= 0:
@@ -176,6 +177,8 @@ class KafkaSource:
         if trouble is Trouble.STALE:
             reading.leader = -1
             self._stale.set()
+        elif trouble is Trouble.ELSEWHERE:
+            self._fetcher(reading.leader).wake()
         elif trouble is Trouble.OUT_OF_RANGE:
             await self._out_of_range(reading)
 

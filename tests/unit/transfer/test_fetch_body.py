@@ -1,12 +1,16 @@
 """The short way to a Fetch request writes what the codec writes, and the one from an answer reads what it
 reads."""
 
+from hashlib import blake2b
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.codec import decode
 from protocol.codec.codec import dumps
 from protocol.frames import encode_response
+from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import (
     AbortedTransaction,
     EpochEndOffset,
@@ -29,7 +33,7 @@ _bytes = st.integers(0, 2**31 - 1)
 
 
 def topic_id(name: str) -> bytes:
-    return name.encode().ljust(16, b"-")[:16]
+    return blake2b(name.encode(), digest_size=16).digest()
 
 
 @st.composite
@@ -48,7 +52,30 @@ def _readings(draw: st.DrawFn) -> list[Reading]:
 def test_it_is_what_the_codec_writes(version, readings, wait_ms, max_bytes, partition_max_bytes):
     sizes = {"max_wait_ms": wait_ms, "max_bytes": max_bytes, "partition_max_bytes": partition_max_bytes}
     body = fetch_body(version, readings, **sizes)
-    assert b"".join(body or ()) == dumps(fetch_request(readings, **sizes), version)
+    assert b"".join(body or ()) == dumps(fetch_request(version, readings, **sizes), version)
+
+
+@pytest.mark.parametrize("version", [12, 13, 18])
+def test_a_topic_that_took_the_name_of_another_is_not_read_for_it(version):
+    """Both are open for a while: the old one's partition may be paused, and has not heard of it."""
+    old = Reading(TopicPartition("a", 0), 5, topic_id("old"))
+    new = Reading(TopicPartition("a", 1), 0, topic_id("new"))
+    (body,) = fetch_body(version, [old, new], max_wait_ms=1, max_bytes=1, partition_max_bytes=1) or ()
+    topics = decode(FetchRequest, version, body).topics
+    asked = [(topic.topic_id, [part.partition for part in topic.partitions]) for topic in topics]
+    if version >= 13:
+        assert asked == [(topic_id("old"), [0]), (topic_id("new"), [1])]
+    else:
+        assert asked == [(bytes(16), [0, 1])]
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_can_ask_behind_a_batch_whose_epoch_is_known(version):
+    reading = Reading(TopicPartition("a", 0), 5, topic_id("a"), leader_epoch=3, last_epoch=2)
+    request = fetch_request(version, [reading], max_wait_ms=1, max_bytes=1, partition_max_bytes=1)
+    ((part,),) = [topic.partitions for topic in decode(FetchRequest, version, dumps(request, version)).topics]
+    assert part.fetch_offset == 5
+    assert part.last_fetched_epoch == (2 if version >= 12 else -1)
 
 
 def test_older_versions_go_the_general_way():
@@ -112,6 +139,7 @@ def _one(**more: object) -> FetchResponse:
         {"diverging_epoch": EpochEndOffset(epoch=1, end_offset=5)},
         {"current_leader": LeaderIdAndEpoch(leader_id=3, leader_epoch=4)},
         {"snapshot_id": SnapshotId(end_offset=3, epoch=4)},
+        {"preferred_read_replica": 2},
     ],
     ids=lambda more: next(iter(more)),
 )
