@@ -87,6 +87,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._writable.set()
+        self._frame = None  # whoever keeps a lost connection must not keep a slab with it
         if not self.closed.done():
             self.closed.set_result(None)
         self._on_lost(self._reason or (str(exc) if exc else "the connection was closed"))

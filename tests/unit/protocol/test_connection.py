@@ -8,6 +8,7 @@ import pytest
 import uvloop
 
 from protocol.client import Connection, ConnectionLostError, RequestTimeoutError
+from protocol.client.frame_memory import SLAB, FrameMemory
 from protocol.codec import encode
 from protocol.errors import DecodeError
 from protocol.frames import decode_response
@@ -374,3 +375,25 @@ async def test_a_call_says_that_it_would_have_to_wait_and_until_when():
         async with asyncio.timeout(10):
             await waiting
         assert not connection.full
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_lost_connection_does_not_keep_the_memory_of_a_frame_that_never_came(loop):
+    """Whoever has it still may keep it for long: a pool does until it is needed again."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send((2 << 20).to_bytes(4, "big") + bytes(300_000))
+
+    async def main() -> None:
+        memory = FrameMemory()
+        async with talking(script, memory=memory) as (_, connection):
+            with pytest.raises(ConnectionLostError):
+                await connection.send(question("a"))
+            slab = memory.take(SLAB - (2 << 20)).obj
+            memory.take(SLAB)  # the slab is full, another one is begun
+            assert memory.take(SLAB).obj is slab
+            assert connection.closed
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(main())
