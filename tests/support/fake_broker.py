@@ -6,6 +6,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -91,6 +92,11 @@ class FakeBroker:
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def takes_slowly(self) -> None:
+        """Has little room for bytes that nobody has read yet."""
+        assert self._server is not None
+        self._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
