@@ -22,9 +22,11 @@ NAMES: Final = (
     *_FILES,
     "ssl.truststore.certificates",
     "ssl.truststore.type",
+    "ssl.truststore.password",
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
     "ssl.keystore.type",
+    "ssl.keystore.password",
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
     "ssl.enabled.protocols",
@@ -34,14 +36,16 @@ Found = tuple[tuple[str | int, ...], str]
 
 
 def client_properties(client: Mapping[str, object], folder: Path) -> dict[str, str]:
-    """As clients take them: files are looked for from `folder` on, and stores are PEM."""
+    """As clients take them: files are looked for from `folder` on, and stores are PEM unless they have
+    a password of their own."""
     texts = {name: str(value) for name, value in client.items()}
     for name in _FILES:
         if name in texts:
             texts[name] = str(folder / texts[name])
     for store in ("truststore", "keystore"):
         if any(name.startswith(f"ssl.{store}.") for name in texts):
-            texts.setdefault(f"ssl.{store}.type", "PEM")
+            form = "PKCS12" if f"ssl.{store}.password" in texts else "PEM"
+            texts.setdefault(f"ssl.{store}.type", form)
     return texts
 
 

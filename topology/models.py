@@ -169,7 +169,8 @@ class Cluster(Model):
     datacenter: Alias
     bootstrap_servers: Addresses | None = None
     client: dict[str, Scalar] = Field(default_factory=dict, repr=False)
-    """How to be let in there: security.protocol, sasl.*, ssl.* as Java's clients have them (PEM stores)."""
+    """How to be let in there: security.protocol, sasl.*, ssl.* as Java's clients have them (PEM stores, or
+    PKCS12 with their passwords)."""
     zookeeper: ZooKeeper = ZooKeeper()
     brokers: tuple[Broker, ...] = ()
     settings: dict[str, Scalar] = {}

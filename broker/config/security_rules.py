@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from broker.config.listeners import Endpoint
 from broker.config.security_settings import MECHANISMS, PREFIX, ListenerSecurity
+from protocol.client.tls import JAVA, PEM
 
 if TYPE_CHECKING:
     from broker.config.broker_settings import BrokerConfig
@@ -33,12 +34,11 @@ def _key_store(security: ListenerSecurity) -> Iterator[str]:
         yield (
             f"listeners: {security.listener} is {security.protocol} and needs a key: set"
             f" {security.setting_name('ssl.keystore.location')} (or ssl.keystore.location) and"
-            " ssl.keystore.type=PEM"
+            " ssl.keystore.type (PEM or PKCS12)"
         )
-    elif security.ssl_keystore_type.upper() != "PEM":
+    elif security.ssl_keystore_type.upper() not in (PEM, *JAVA):
         yield (
-            f"ssl.keystore.type: {security.ssl_keystore_type} is not read here; convert the store to PEM"
-            " (openssl pkcs12 -in STORE.p12 -out store.pem -nodes)"
+            f"ssl.keystore.type: {security.ssl_keystore_type} is not read here, but {', '.join((PEM, *JAVA))}"
         )
 
 

@@ -26,7 +26,7 @@ class SecuritySettings:
     """What a listener needs to encrypt and to know its clients."""
 
     ssl_keystore_type: str = setting(
-        "ssl.keystore.type", Kind.STRING, "JKS", "Form of the key store; only PEM is read."
+        "ssl.keystore.type", Kind.STRING, "JKS", "Form of the key store: PEM, PKCS12, or JKS for PKCS12 too."
     )
     ssl_keystore_location: str | None = setting(
         "ssl.keystore.location", Kind.STRING, None, "File with the private key and its certificates."
@@ -38,13 +38,16 @@ class SecuritySettings:
         "ssl.keystore.key", Kind.PASSWORD, None, "Private key in PEM (PKCS 8), instead of a file."
     )
     ssl_keystore_password: str | None = setting(
-        "ssl.keystore.password", Kind.PASSWORD, None, "Not for PEM stores."
+        "ssl.keystore.password", Kind.PASSWORD, None, "Password of a PKCS12 store; not for PEM."
     )
     ssl_key_password: str | None = setting(
         "ssl.key.password", Kind.PASSWORD, None, "Password of an encrypted private key."
     )
     ssl_truststore_type: str = setting(
-        "ssl.truststore.type", Kind.STRING, "JKS", "Form of the trust store; only PEM is read."
+        "ssl.truststore.type",
+        Kind.STRING,
+        "JKS",
+        "Form of the trust store: PEM, PKCS12, or JKS for PKCS12 too.",
     )
     ssl_truststore_location: str | None = setting(
         "ssl.truststore.location", Kind.STRING, None, "File with the certificates that are trusted."
@@ -53,7 +56,7 @@ class SecuritySettings:
         "ssl.truststore.certificates", Kind.PASSWORD, None, "Trusted certificates in PEM, instead of a file."
     )
     ssl_truststore_password: str | None = setting(
-        "ssl.truststore.password", Kind.PASSWORD, None, "Not for PEM stores."
+        "ssl.truststore.password", Kind.PASSWORD, None, "Password of a PKCS12 store; not for PEM."
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
         "ssl.enabled.protocols", Kind.LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS that are spoken."

@@ -12,6 +12,7 @@ from typing import Any, Final
 from protocol.client.cluster import ClusterClient
 from protocol.client.jaas import parse_jaas
 from protocol.client.properties import client_security
+from protocol.client.tls import JAVA, PEM, TlsSettings, key_store, trusted
 
 _SAME: Final = (
     "security.protocol",
@@ -44,12 +45,13 @@ class Access:
         return ClusterClient(self.bootstrap, client_id=client_id, config=security, name=self.name, **options)
 
     def librdkafka(self) -> dict[str, str]:
-        """Settings of a confluent_kafka client. Raises JaasError (a ValueError)."""
+        """Settings of a confluent_kafka client. Raises JaasError, TlsSettingsError (both ValueErrors)."""
         given = self.properties
         found = {"bootstrap.servers": self.bootstrap}
         found |= {name: given[name] for name in _SAME if name in given}
         for name, others in _OTHER_NAMES.items():
             found |= {other: given[name] for other in others if name in given}
+        self._translate_java_stores(found)
         mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
         if mechanism is not None:
             found["sasl.mechanism"] = mechanism
@@ -60,3 +62,21 @@ class Access:
             check = given["ssl.endpoint.identification.algorithm"].strip() or "none"
             found["ssl.endpoint.identification.algorithm"] = check
         return found
+
+    def _translate_java_stores(self, found: dict[str, str]) -> None:
+        """librdkafka reads no trust store of keytool's, and of a key store not the chain: it gets texts."""
+        java = {store for store in ("truststore", "keystore") if self._type_of(store) in JAVA}
+        settings = TlsSettings.from_properties(self.properties)
+        certificates = trusted(settings) if "truststore" in java else None
+        if certificates is not None:
+            found.pop("ssl.ca.location", None)
+            found["ssl.ca.pem"] = certificates[0]
+        key = key_store(settings) if "keystore" in java else None
+        if key is not None:
+            for name in _OTHER_NAMES["ssl.keystore.location"]:
+                found.pop(name, None)
+            found |= {"ssl.key.pem": key.key, "ssl.certificate.pem": key.chain}
+            found["ssl.key.password"] = key.password or ""
+
+    def _type_of(self, store: str) -> str:
+        return self.properties.get(f"ssl.{store}.type", PEM).upper()

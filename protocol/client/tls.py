@@ -1,8 +1,8 @@
-"""TLS contexts out of Kafka's `ssl.*` settings with PEM stores (KIP-651), for clients and for listeners.
+"""TLS contexts out of Kafka's `ssl.*` settings, for clients and for listeners.
 
-A store is a file (`….location`) or the texts themselves; texts may be one line, as in properties files.
-Java's own formats (JKS, PKCS12) are refused with the command that converts them. Passwords and keys never
-show in a repr or an error. (Kafka: `DefaultSslEngineFactory`.)
+A store is a file (`….location`), in PEM (KIP-651) or as Java's keytool writes it (`java_stores`), or PEM
+texts themselves; texts may be one line, as in properties files. Passwords and keys never show in a repr or an
+error. (Kafka: `DefaultSslEngineFactory`.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
+
+from protocol.client.java_stores import StoreError, is_pkcs12, key_texts, trusted_texts
 
 PEM: Final = "PEM"
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
@@ -21,10 +23,8 @@ _VERSIONS: Final[Mapping[str, tls.TLSVersion]] = {
     "TLSv1.2": tls.TLSVersion.TLSv1_2,
     "TLSv1.3": tls.TLSVersion.TLSv1_3,
 }
-_CONVERT: Final = (
-    "only PEM is read here; convert with `openssl pkcs12 -in STORE.p12 -out store.pem -nodes`"
-    " (JKS: `keytool -importkeystore` to PKCS12 first), name that file and set this to PEM"
-)
+JAVA: Final = ("PKCS12", "JKS")
+"""Types of stores in Java's form: both names mean what the file is."""
 DEFAULT_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 
 
@@ -102,40 +102,52 @@ def _limit_versions(context: tls.SSLContext, settings: TlsSettings) -> None:
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
-def _load_key(context: tls.SSLContext, settings: TlsSettings) -> bool:
-    """Whether there is one."""
+class KeyStore(NamedTuple):
+    """A private key and its chain in PEM. `name`: of the setting that errors speak of."""
+
+    name: str
+    key: str
+    chain: str
+    password: str | None
+
+
+def key_store(settings: TlsSettings) -> KeyStore | None:
+    """None when there is none. Raises TlsSettingsError."""
     chain, key = settings.keystore_certificate_chain, settings.keystore_key
     if (chain is None) != (key is None):
         raise TlsSettingsError(
             "ssl.keystore.key and ssl.keystore.certificate.chain: one is set without the other"
         )
+    both = None if key is None or chain is None else key + chain
     texts = _store(
         "keystore",
         settings.keystore_type,
         settings.keystore_location,
         settings.keystore_password,
-        None if key is None or chain is None else key + chain,
+        both,
     )
     if texts is None:
-        return False
-    name = "ssl.keystore.location" if key is None else "ssl.keystore.key"
-    blocks = _blocks(name, texts)
-    if not any("KEY" in kind for kind, _ in blocks) or not any(kind == "CERTIFICATE" for kind, _ in blocks):
-        raise TlsSettingsError(f"{name}: needs a private key and its certificate in PEM")
-    encrypted = any(kind == "ENCRYPTED PRIVATE KEY" for kind, _ in blocks)
-    if encrypted and settings.key_password is None:
-        raise TlsSettingsError(f"{name}: the key is encrypted; set ssl.key.password")
-    with tempfile.TemporaryDirectory(prefix="isthmus-tls-") as directory:  # readable by this user alone
-        path = Path(directory, "store.pem")
-        path.write_text("".join(text for _, text in blocks))
+        return None
+    name = "ssl.keystore.location" if both is None else "ssl.keystore.key"
+    password = settings.key_password
+    if isinstance(texts, bytes):
         try:
-            context.load_cert_chain(path, password=settings.key_password or "")
-        except (tls.SSLError, ValueError) as error:
-            raise TlsSettingsError(f"{name}: key and certificate cannot be used: {_reason(error)}") from None
-    return True
+            texts, password = key_texts(texts, settings.keystore_password)
+        except StoreError as error:
+            raise TlsSettingsError(f"{name}: {settings.keystore_location}: {error}") from None
+    blocks = _blocks(name, texts)
+    keys = "".join(text for kind, text in blocks if "KEY" in kind)
+    certificates = "".join(text for kind, text in blocks if kind == "CERTIFICATE")
+    if not keys or not certificates:
+        raise TlsSettingsError(f"{name}: needs a private key and its certificate in PEM")
+    if any(kind == "ENCRYPTED PRIVATE KEY" for kind, _ in blocks) and password is None:
+        raise TlsSettingsError(f"{name}: the key is encrypted; set ssl.key.password")
+    return KeyStore(name, keys, certificates, password)
 
 
-def _load_trusted(context: tls.SSLContext, settings: TlsSettings) -> bool:
+def trusted(settings: TlsSettings) -> tuple[str, str] | None:
+    """Certificates in PEM, and the setting that they come from; None when there is none. Raises
+    TlsSettingsError."""
     texts = _store(
         "truststore",
         settings.truststore_type,
@@ -144,36 +156,94 @@ def _load_trusted(context: tls.SSLContext, settings: TlsSettings) -> bool:
         settings.truststore_certificates,
     )
     if texts is None:
-        return False
+        return None
     name = "ssl.truststore.location" if settings.truststore_location else "ssl.truststore.certificates"
-    certificates = [text for kind, text in _blocks(name, texts) if kind == "CERTIFICATE"]
+    if isinstance(texts, bytes):
+        try:
+            certificates = trusted_texts(texts, settings.truststore_password)
+        except StoreError as error:
+            raise TlsSettingsError(f"{name}: {settings.truststore_location}: {error}") from None
+        if not certificates:
+            raise TlsSettingsError(f"{name}: {settings.truststore_location}: holds no certificate")
+        return certificates, name
+    certificates = "".join(text for kind, text in _blocks(name, texts) if kind == "CERTIFICATE")
     if not certificates:
         raise TlsSettingsError(f"{name}: holds no certificate in PEM")
+    return certificates, name
+
+
+def _load_key(context: tls.SSLContext, settings: TlsSettings) -> bool:
+    """Whether there is one."""
+    store = key_store(settings)
+    if store is None:
+        return False
+    with tempfile.TemporaryDirectory(prefix="isthmus-tls-") as directory:  # readable by this user alone
+        path = Path(directory, "store.pem")
+        path.write_text(store.key + store.chain)
+        try:
+            context.load_cert_chain(path, password=store.password or "")
+        except (tls.SSLError, ValueError) as error:
+            raise TlsSettingsError(
+                f"{store.name}: key and certificate cannot be used: {_reason(error)}"
+            ) from None
+    return True
+
+
+def _load_trusted(context: tls.SSLContext, settings: TlsSettings) -> bool:
+    found = trusted(settings)
+    if found is None:
+        return False
+    certificates, name = found
     try:
-        context.load_verify_locations(cadata="".join(certificates))
+        context.load_verify_locations(cadata=certificates)
     except tls.SSLError as error:
         raise TlsSettingsError(f"{name}: certificates cannot be used: {_reason(error)}") from None
     return True
 
 
-def _store(kind: str, form: str, location: str | None, password: str | None, texts: str | None) -> str | None:
-    """The texts of a store, None when it is not set."""
+def _store(
+    kind: str, form: str, location: str | None, password: str | None, texts: str | None
+) -> str | bytes | None:
+    """PEM texts, the content of a store in Java's form, or None when it is not set."""
     if location is None and texts is None:
         return None
-    if form.upper() != PEM:
-        raise TlsSettingsError(f"ssl.{kind}.type: {form}: {_CONVERT}")
+    if form.upper() not in (PEM, *JAVA):
+        raise TlsSettingsError(f"ssl.{kind}.type: {form}: is not among {', '.join((PEM, *JAVA))}")
     if location is not None and texts is not None:
         raise TlsSettingsError(f"ssl.{kind}.location: is set and so are the texts; one of them is enough")
-    if password is not None:
-        raise TlsSettingsError(f"ssl.{kind}.password: PEM has none; a key may have ssl.key.password")
     if texts is not None:
+        if form.upper() != PEM:
+            raise TlsSettingsError(f"ssl.{kind}.type: {form}: texts are in PEM, set this to PEM")
+        _no_password(kind, password)
         return texts
     assert location is not None
+    return _read(kind, form, location, password)
+
+
+def _read(kind: str, form: str, location: str, password: str | None) -> str | bytes:
     try:
-        return Path(location).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not text"
-        raise TlsSettingsError(f"ssl.{kind}.location: {location}: {reason}") from None
+        content = Path(location).read_bytes()
+    except OSError as error:
+        raise TlsSettingsError(f"ssl.{kind}.location: {location}: {error.strerror}") from None
+    if form.upper() != PEM:
+        if b"-----BEGIN " in content:
+            raise TlsSettingsError(f"ssl.{kind}.type: {form}: {location} is PEM, set this to PEM")
+        return content
+    if is_pkcs12(content):
+        raise TlsSettingsError(
+            f"ssl.{kind}.type: PEM: {location} is no text; a store that keytool made is PKCS12, and has a"
+            f" password (ssl.{kind}.password)"
+        )
+    _no_password(kind, password)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise TlsSettingsError(f"ssl.{kind}.location: {location}: is not text") from None
+
+
+def _no_password(kind: str, password: str | None) -> None:
+    if password is not None:
+        raise TlsSettingsError(f"ssl.{kind}.password: PEM has none; a key may have ssl.key.password")
 
 
 def _blocks(name: str, texts: str) -> list[tuple[str, str]]:

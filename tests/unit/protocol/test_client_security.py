@@ -119,7 +119,9 @@ def test_pem_stores_as_files_and_as_one_line(authority):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"keystore_type": "JKS"}, r"ssl\.keystore\.type: JKS: only PEM"),
+        ({"keystore_type": "JKS"}, r"ssl\.keystore\.type: JKS: .*broker\.pem is PEM, set this to PEM"),
+        ({"keystore_type": "BCFKS"}, r"ssl\.keystore\.type: BCFKS: is not among PEM, PKCS12, JKS"),
+        ({"truststore_certificates": "x"}, r"ssl\.truststore\.type: JKS: texts are in PEM"),
         ({"keystore_location": "nowhere.pem"}, "No such file"),
         ({"keystore_location": None}, "needs a key and a certificate"),
         ({"keystore_password": "pw"}, "PEM has none"),

@@ -215,7 +215,7 @@ def test_a_connectors_own_settings_of_clients_count():
         ("A.security.protocol = SSLL", "security.protocol: SSLL is not among"),
         (
             "A.security.protocol = SSL\nA.ssl.truststore.location = a.jks",
-            "line 7: A.ssl.truststore.location: ssl.truststore.type: JKS: only PEM is read here",
+            "line 7: A.ssl.truststore.location: ssl.truststore.location: a.jks: No such file",
         ),
         ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
         ("consumer.auto.offset.reset = none", "neither earliest nor latest"),

@@ -9,6 +9,7 @@ import pytest
 
 from protocol.client.access import Access
 from tests.support.certificates import Authority
+from topology.client_settings import client_properties
 from topology.load import parse_topology
 from topology.models import Topology
 from topology.problems import TopologyError
@@ -144,3 +145,13 @@ def test_librdkafka_gets_its_own_names() -> None:
         "ssl.key.password": "k",
         "ssl.endpoint.identification.algorithm": "none",
     }
+
+
+def test_a_store_with_a_password_is_javas(tmp_path: Path) -> None:
+    given = {
+        "ssl.truststore.location": "trust.jks",
+        "ssl.truststore.password": "s",
+        "ssl.keystore.location": "k",
+    }
+    found = client_properties(given, tmp_path)
+    assert (found["ssl.truststore.type"], found["ssl.keystore.type"]) == ("PKCS12", "PEM")

@@ -67,7 +67,14 @@ def test_what_a_listener_says_for_itself_counts():
         ),
         ({"listener.name.sasl_plaintext.max.connections": "5"}, "unknown setting"),
         ({"listeners": "SASL_SSL://:9092", "security.inter.broker.protocol": "SASL_SSL"}, "needs a key"),
-        ({"ssl.keystore.location": "x.jks", "listeners": "SASL_PLAINTEXT://:1,SSL://:2"}, "JKS is not read"),
+        (
+            {
+                "ssl.keystore.location": "x.bks",
+                "ssl.keystore.type": "BCFKS",
+                "listeners": "SASL_PLAINTEXT://:1,SSL://:2",
+            },
+            "BCFKS is not read",
+        ),
     ],
 )
 def test_mistakes(changes, complaint):
