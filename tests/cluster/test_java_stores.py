@@ -12,7 +12,7 @@ from tests.support.secure_side import KAFKA, secure_side
 from tests.support.slow import slow
 from tests.support.zookeeper import fresh_chroot
 
-pytestmark = needs_keytool
+pytestmark = [needs_keytool, pytest.mark.timeout(400)]  # Apache Kafka takes its time on a busy machine
 
 
 @pytest.fixture(
