@@ -94,9 +94,9 @@ class FakeBroker:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def takes_slowly(self) -> None:
-        """Has little room for bytes that nobody has read yet."""
+        """Has room for 256 KB that nobody has read yet; with less, TCP waits for its timers."""
         assert self._server is not None
-        self._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -286,8 +286,7 @@ class _Connection:
     def __init__(self, cluster: TargetInMemory) -> None:
         self._cluster = cluster
         self._arrival = 0.0
-        self.closed = False
-        self.full = False
+        self.closed = self.full = self.retired = False
 
     def version_of(self, request: Any, highest: int | None = None) -> int:
         return min(12, highest or 12)

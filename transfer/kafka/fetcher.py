@@ -89,7 +89,7 @@ class BrokerFetcher:
             while True:
                 picked, wait_ms = await self._picked()
                 try:
-                    if connection is None or connection.closed:
+                    if connection is None or connection.closed or connection.retired:
                         connection = await self._dial(lane)
                     asked_at = asyncio.get_running_loop().time()
                     version, frame = await self._ask(connection, picked, wait_ms)

@@ -81,6 +81,9 @@ class BrokerSender:
     def wake(self, lane: ProduceLane) -> None:
         """Says that `lane` may have a batch to send."""
         self._ready[lane] = None
+        self._send_soon()
+
+    def _send_soon(self) -> None:
         if not self._due:
             self._due = True
             # Not at once: what other partitions have by then goes into the same request.
@@ -112,6 +115,12 @@ class BrokerSender:
         try:
             connection = self._connection
             while connection is not None and not connection.closed:
+                if (
+                    connection.retired
+                ):  # order holds on one connection: the next one begins behind its answers
+                    if connection.waiting:
+                        return
+                    break
                 if connection.full:
                     self._wait(connection.writable)
                     return
@@ -206,6 +215,8 @@ class BrokerSender:
                 self._lost(left)
             except Exception as fault:  # noqa: BLE001 (others of the connection still have to hear)
                 report(fault, self._broken)
+        if self._ready:  # they may have waited for this answer
+            self._send_soon()
 
     def _hand_back(self, version: int, sent: Sent, frame: memoryview) -> None:
         """Tells each who is answered, and takes it out of `sent`. Raises DecodeError."""

@@ -38,10 +38,14 @@ class Connection:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.closed = False
+        self.closed = self.retired = False
         self.asked: list[tuple[ProduceRequest, Callable[[object], None]]] = []
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.asked)
 
     @property
     def full(self) -> bool:
@@ -260,6 +264,23 @@ async def test_a_lane_that_backs_off_is_not_sent_to_the_leader_it_has_left():
     assert await world.sent() == []
     world.sender.wake(lane)
     assert await world.sent() == [("a", 0)]
+    await world.sender.close()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+async def test_a_session_that_ends_is_left_once_all_is_answered(code):
+    """KIP-368: a broker drops the connection of who goes on, and what is on it is lost."""
+    world = World()
+    world.offer("a", 0)
+    await world.sent()
+    old = world.connection
+    old.retired, world.connection = True, Connection(12)
+    world.offer("b", 0)
+    assert await world.sent() == []
+    assert len(old.asked) == 1
+    old.answer({"a": [row(0, 5, code)]})
+    assert await world.sent() == [("b", 0)]
+    assert not old.asked
     await world.sender.close()
 
 

@@ -26,8 +26,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Connection:
-    closed = False
-    full = False
+    closed = full = retired = False
 
     def __init__(self, cluster):
         self._cluster = cluster
