@@ -57,4 +57,4 @@ class Keytool:
 
     def _run(self, store: str, *arguments: str) -> None:
         command = ["keytool", *_QUICK, *self._flags, *arguments, "-keystore", str(self.directory / store)]
-        subprocess.run([*command, "-storepass", PASSWORD], check=True, capture_output=True, timeout=60)
+        subprocess.run([*command, "-storepass", PASSWORD], check=True, capture_output=True, timeout=240)

@@ -12,7 +12,7 @@ from protocol.client.access import Access
 from protocol.client.tls import TlsSettings, TlsSettingsError, client_context, server_context
 from tests.support.keytool import LEGACY, PASSWORD, Keytool, needs_keytool
 
-pytestmark = needs_keytool
+pytestmark = [needs_keytool, pytest.mark.timeout(600)]  # a dozen starts of Java, on a busy machine too
 
 
 @pytest.fixture(scope="module")
