@@ -77,6 +77,8 @@ class Holdings:
         gone = set(self._parts.book.accounts) | self.owned | self.leaving
         self.alone = False
         self.owned.clear()
+        if self._parts.transactions is not None:
+            self._parts.transactions.give_up("this worker was given up by the others")
         await asyncio.gather(*(self._parts.partitions.abandon(tp) for tp in gone))
         self._parts.partitions.forget(gone)
         self.leaving.clear()

@@ -98,6 +98,8 @@ class TargetInMemory:
         self.logs = {TopicPartition(name, 0): _Log() for name in topics}
         self.produces: Iterator[str] = iter(())
         self.ends: Iterator[str] = iter(())
+        self.on_commit: Callable[[], None] = lambda: None
+        """Called after each transaction that is committed."""
         self.refuses: set[bytes] = set()
         """Values of records whose batches it does not take."""
         self._late: list[tuple[TopicPartition, str | None, bytes]] = []
@@ -204,6 +206,8 @@ class TargetInMemory:
             log.producers.setdefault(known.producer.producer_id, _Known(known.producer.epoch))
             self._bump(log.producers[known.producer.producer_id], known.producer.epoch)
         known.tps.clear()
+        if commit:
+            self.on_commit()
 
     def _bump(self, producer: _Known, epoch: int) -> None:
         if epoch > producer.epoch:
@@ -268,8 +272,12 @@ class TargetInMemory:
 
     def committed(self, tp: TopicPartition) -> dict[int, bytes]:
         """Values by offset, as who reads committed sees them."""
-        found: dict[int, bytes] = {}
-        open_: dict[int, dict[int, bytes]] = {}
+        return {offset: record.value or b"" for offset, record in self.records(tp).items()}
+
+    def records(self, tp: TopicPartition) -> dict[int, Record]:
+        """The same, with keys."""
+        found: dict[int, Record] = {}
+        open_: dict[int, dict[int, Record]] = {}
         for header, batch in self.logs[tp].batches:
             records = list(read_records(memoryview(batch), 0, header))
             if header.is_control:
@@ -278,7 +286,7 @@ class TargetInMemory:
                     found |= rows
                 continue
             into = open_.setdefault(header.producer_id, {}) if header.is_transactional else found
-            into |= {record.offset: record.value or b"" for record in records}
+            into |= {record.offset: record for record in records}
         return dict(sorted(found.items()))
 
 

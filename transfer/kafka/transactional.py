@@ -144,6 +144,14 @@ class Transactions:
             self._current.spoil(why)
         self._stirred.set()
 
+    def give_up(self, why: str) -> None:
+        """Whatever stands in the transaction of this moment is another's to write now. One whose commit is
+        asked for already may count."""
+        now = self._current
+        if now is not None and now.lanes:
+            now.spoil(why)
+            self._stirred.set()
+
     def stir(self) -> None:
         """Something has changed that transactions may wait for; or the journal has something to write."""
         self._stirred.set()
@@ -250,10 +258,17 @@ class Transactions:
                 self.counts.abort(now.spoiled or "it could not be ended")
                 self._producer.ask_for_next_epoch()
                 _log.warning("%s: a transaction was aborted: %s", self.transactional_id, now.spoiled)
+                self._give_up_progress(now.spoiled)
                 now.failed(outcome, f"its transaction was aborted ({now.spoiled})")
         self._ended.set()
         for lane in now.lanes:
             self.takes(lane)
+
+    def _give_up_progress(self, why: str) -> None:
+        """Of data that waits for its first request, the next transaction may have it. Progress says that the
+        data of this one is there: also what was never sent of it must not go on."""
+        if self._progress is not None and not self._progress.idle:
+            self._progress.abandon(AbortedError(f"{self._progress.tp}: its transaction was aborted ({why})"))
 
     async def _fill(self, now: Transaction, producer: ProducerId) -> None:
         until = 0.0

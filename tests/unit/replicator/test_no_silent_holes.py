@@ -28,8 +28,10 @@ from replicator.book import State
 from replicator.discovery import Wanted
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
-from replicator.progress import ProgressStore
+from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
+from replicator.workers.holdings import Holdings
+from replicator.workers.permit import now
 from tests.support.jumping_loop import run_jumping
 from tests.support.target_in_memory import LATE, LOST, OK, UNHEARD, TargetInMemory
 from transfer import rewrite
@@ -43,12 +45,14 @@ from transfer.ledger import Copied, PartitionLedger
 TP, MIRROR = TopicPartition("orders", 0), TopicPartition("east.orders", 0)
 SOURCE_ID, MIRROR_ID, PROGRESS_ID = bytes(15) + b"\1", bytes(15) + b"\2", bytes(15) + b"\3"
 SKIPS, TWICE = "skips", "twice"
-RESTART, GIVE_UP, SPOIL, FENCE = "restart", "give up", "spoil", "fence"
+RESTART, GIVE_UP, SPOIL, FENCE, LOSE = "restart", "give up", "spoil", "fence", "lose"
 TAKE = "take"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
 """For giving up other partitions, before any of them is forgotten."""
+_OTHER = TopicPartition("others", 0)
+_FOR_EVER_S = 1e9
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,12 @@ class Outcome:
     ledger: PartitionLedger
     disorders: float
     reasons: list[str] = field(default_factory=list)
+    ahead: list[str] = field(default_factory=list)
+    """Where progress was committed, at any moment, that is ahead of the data."""
+    given_up: bool = False
+    """By its group."""
+    losing_s: float = 0.0
+    """How long that took."""
 
     @property
     def copies(self) -> list[bytes]:
@@ -184,10 +194,23 @@ class Outcome:
             for run in self.ledger.runs
             for number in range(run.length)
         }
+        assert not self.ahead
         assert booked == self.source.values
         assert not self.ledger.gaps
         if once:
             assert self.copies == list(self.source.values.values())
+
+    def look(self) -> None:
+        """Whoever has the partition next goes on from this."""
+        progress = Progress()
+        rows = self.target.records(TopicPartition(_PROGRESS, 0)).values()
+        progress.apply((record.key or b"", record.value) for record in rows)
+        entry, there = progress.entry(TP), self.target.committed(MIRROR)
+        for run in entry.ledger.runs if entry is not None else ():
+            for number in range(run.length):
+                source, target = run.source + number, run.target + number
+                if there.get(target) != self.source.values[source]:
+                    self.ahead.append(f"{source} is at {target}, there is {there.get(target)!r}")
 
 
 async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
@@ -201,7 +224,7 @@ async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
             "target": {"alias": "west", "bootstrap": "w:1"},
             "exactly_once": case.once,
             "transaction_interval_s": 0.004,
-            "shared": False,
+            "shared": True,
         }
     )
     registry = CollectorRegistry()
@@ -209,10 +232,12 @@ async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     await made.store.refresh()
     made.partitions.initial = {TP: -1}
     outcome = Outcome(source, target, PartitionLedger(("", "", "", 0), ("", "", "", 0)), 0.0)  # type: ignore[arg-type]
+    if case.once:
+        target.on_commit = outcome.look
     driving = [
         asyncio.ensure_future(one) for one in (made.engine.run(), _keep(made, source, target, outcome))
     ]
-    driving.append(asyncio.ensure_future(_command(made, target, case.commands)))
+    driving.append(asyncio.ensure_future(_command(made, target, outcome, case.commands)))
     try:
         async with asyncio.timeout(_LONGEST_S):
             while (await _stored(target)) != source.end:
@@ -248,6 +273,8 @@ async def _keep(made: Parts, source: Source, target: TargetInMemory, outcome: Ou
         for account in made.book.accounts.values():
             if account.reason and account.reason not in outcome.reasons[-1:]:
                 outcome.reasons.append(account.reason)
+        if not outcome.given_up:
+            made.permit.extend(now(), _FOR_EVER_S)
         made.partitions.reconcile({TP.topic: wanted})
         with contextlib.suppress(ProtocolError):
             await made.save()
@@ -257,7 +284,9 @@ async def _keep(made: Parts, source: Source, target: TargetInMemory, outcome: Ou
         made.poke.clear()
 
 
-async def _command(made: Parts, target: TargetInMemory, commands: Sequence[tuple[float, str]]) -> None:
+async def _command(
+    made: Parts, target: TargetInMemory, outcome: Outcome, commands: Sequence[tuple[float, str]]
+) -> None:
     for seconds, command in commands:
         await asyncio.sleep(seconds)
         account = made.book.accounts.get(TP)
@@ -279,6 +308,23 @@ async def _command(made: Parts, target: TargetInMemory, commands: Sequence[tuple
             await made.store.refresh()
             made.partitions.stored = made.store.progress.entries()
             made.partitions.owns = lambda _: True
+        elif command == LOSE:
+            await _lose(made, outcome)
+
+
+async def _lose(made: Parts, outcome: Outcome) -> None:
+    """Another worker may have it meanwhile, and this one goes on with others; then it has it again."""
+    holdings = Holdings(made)
+    made.partitions.owns = holdings.owns
+    began = asyncio.get_running_loop().time()
+    outcome.given_up = True
+    made.permit.withdraw()
+    await holdings.lose()
+    outcome.given_up = False
+    outcome.losing_s = asyncio.get_running_loop().time() - began
+    if made.progress is not None:
+        await made.progress.save([_OTHER])
+    await holdings.take([TP])
 
 
 @contextlib.contextmanager
@@ -308,7 +354,8 @@ _CASES = st.builds(
     ends=_ENDS,
     commands=st.lists(
         st.tuples(
-            st.integers(0, 40).map(lambda ms: ms / 1000), st.sampled_from([RESTART, GIVE_UP, SPOIL, FENCE])
+            st.integers(0, 40).map(lambda ms: ms / 1000),
+            st.sampled_from([RESTART, GIVE_UP, SPOIL, FENCE, LOSE]),
         ),
         max_size=4,
     ),
@@ -345,6 +392,20 @@ def test_a_partition_that_begins_anew_in_the_middle_of_a_write_goes_back_behind_
         outcome = copy(replace(_MANY, commands=[(ms / 1000, command)]))
         outcome.check(once=True)
         assert outcome.disorders == 0
+
+
+@pytest.mark.parametrize("command", [None, FENCE])
+def test_a_worker_that_is_given_up_leaves_no_progress_behind_for_a_later_transaction(
+    command: str | None,
+) -> None:
+    """The data is written, its progress waits for the permit, and the transaction is aborted: soon, for the
+    worker joins its group anew only then."""
+    for number in range(80):
+        commands = [(number / 2000, LOSE)] + ([(0.0, command)] if command else [])
+        outcome = copy(Case(batches=[1, 1], chunks=(2,), commands=commands))
+        outcome.check(once=True)
+        assert outcome.disorders == 0
+        assert outcome.losing_s < 1.0
 
 
 def test_progress_is_not_stored_from_a_book_that_has_not_heard_of_the_commit() -> None:

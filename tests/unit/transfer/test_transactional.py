@@ -6,7 +6,8 @@ import pytest
 
 from protocol.client import ClientError, ProducerId
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records import Record, build_batch
+from protocol.records import Record, build_batch, read_header
+from protocol.records.reading import read_records
 from protocol.types import TopicPartition
 from transfer.endpoint import AbortedError, Chunk, OutcomeUnknownError, RefusedError, TransferError
 from transfer.kafka import transactional
@@ -72,14 +73,15 @@ class Progress:
 
     def batches(self, written):
         self.written.append({tp: sum(one.records for one in copied) for tp, copied in written.items()})
-        return [build_batch([Record(0, 0, b"k", b"v")])]
+        return [build_batch([Record(0, 0, b"k", b"%d" % len(self.written))])]
 
     def ended(self, *, committed):
         self.outcomes.append(committed)
 
 
 class Target:
-    """Lanes whose batches are acknowledged at once; those of `silent` partitions get no answer."""
+    """Lanes whose batches are acknowledged at once; those of `silent` partitions get no answer, and those of
+    `held` ones are not sent, as without a leader or a permit to write."""
 
     def __init__(self, **settings):
         self.coordinator, self.journal = Coordinator(), Progress()
@@ -95,7 +97,10 @@ class Target:
         self.when_fenced = lambda: None
         self.lanes = {}
         self.log = []
+        self.stored = []
+        """Values of the records of progress."""
         self.silent = set()
+        self.held = set()
         self.left = []
         self.transactions.attach(self.wake, self.left.append, self.open)
 
@@ -107,10 +112,12 @@ class Target:
     def wake(self, lane):
         if not self.transactions.takes(lane):
             return
-        while (batch := lane.take(0.0)) is not None:
+        while lane.tp not in self.held and (batch := lane.take(0.0)) is not None:
             if lane.tp in self.silent:
                 return
             self.log.append((lane.tp, batch.sequence, batch.out.record_count, batch.segments[0][22] & 0x10))
+            if lane.tp == PROGRESS:
+                self.stored.append(_value_of(batch.segments))
             lane.acknowledged(batch, len(self.log) * 10)
 
     def write(self, tp, count=3, batches=1):
@@ -123,6 +130,11 @@ class Target:
         lane.offer(ticket)
         self.wake(lane)
         return ticket.done
+
+
+def _value_of(segments):
+    raw = memoryview(b"".join(map(bytes, segments)))
+    return next(read_records(raw, 0, read_header(raw))).value
 
 
 @pytest.fixture
@@ -186,6 +198,40 @@ async def test_what_stands_behind_a_write_that_was_given_up_is_not_in_the_next_t
     assert target.journal.written == []
     target.open(A)
     assert (await within(target.write(A))).records == 3
+
+
+@pytest.mark.parametrize("end", [None, KafkaError(ErrorCode.PRODUCER_FENCED)])
+async def test_progress_of_an_aborted_transaction_that_was_not_sent_is_in_no_later_one(target, end):
+    """Nothing of it is on its way, so nothing of it is in doubt; but the next transaction would commit that
+    data is there which was aborted."""
+    target.held.add(PROGRESS)
+    if end is not None:
+        target.coordinator.end_answers = [end]
+    assert issubclass(await outcome(target.write(A)), AbortedError)
+    assert target.coordinator.ends() == ["abort"]
+    target.held.clear()
+    assert (await within(target.write(B))).records == 3
+    assert target.journal.written == [{A: 3}, {B: 3}]
+    assert target.stored == [b"2"]
+
+
+async def test_what_a_worker_had_begun_when_it_was_given_up_is_aborted_at_once(target):
+    """Progress alone too, which no partition is closed for: it is of a time at which it had the partition."""
+    target.held.add(PROGRESS)
+    target.journal.pending = True
+    target.transactions.stir()
+    async with asyncio.timeout(20):
+        while not target.journal.written:
+            await asyncio.sleep(0.001)
+    target.journal.pending = False
+    target.transactions.give_up("others have its partitions")
+    async with asyncio.timeout(0.1):  # not as long as it would wait for progress
+        await target.transactions.settled()
+    assert target.coordinator.ends() == ["abort"]
+    assert target.journal.outcomes == [False]
+    target.held.clear()
+    await within(target.write(A))
+    assert target.stored == [b"2"]
 
 
 async def test_the_abort_at_the_end_finds_no_later_transaction(target):
