@@ -121,7 +121,7 @@ def test_group_reset_shows_first_and_does_only_with_execute(shell: Shell) -> Non
         (("elect", "--topic", "resettable:99"), 2, "no partition 99 in topic 'resettable': it has 0…0"),
         (("elect", "--topic", "nowhere", "--preferred"), 2, "there is no topic 'nowhere'"),
         (("produce", "words2", "--key-separator", ":"), 2, "has no ':'"),
-        (("groups", "reset", "g", "--to", "sometime", "--topic", "resettable"), 2, "neither earliest"),
+        (("groups", "reset", "g", "--to", "sometime", "--topic", "resettable"), 2, "is not understood"),
     ],
 )
 def test_mistakes_are_one_clear_line(shell: Shell, arguments: tuple[str, ...], code: int, words: str) -> None:
