@@ -181,8 +181,14 @@ class Book:
     def failed(self, tp: TopicPartition, error: TransferError) -> None:
         """The target stopped a partition."""
         account = self.accounts.get(tp)
-        if account is None or (isinstance(error, ClosedError) and account.state is State.WAITING):
-            return  # closed on purpose
+        if account is None:
+            return
+        if isinstance(error, ClosedError):  # given up on purpose
+            # What of it was committed before that, the book never hears: what it has is older.
+            account.read_again = account.read_again or self.once
+            if account.state is not State.WAITING:
+                self._stop(account, State.WAITING, str(error), 0.0)
+            return
         if isinstance(error, AbortedError):
             account.read_again = account.read_again or isinstance(error, OutcomeUnknownError)
             self._stop(account, State.WAITING, str(error), 0.0)

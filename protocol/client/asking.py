@@ -48,11 +48,15 @@ async def first_answer(
                 raise silent[-1] if silent else nobody_reached(failed)
             patience = None if address is None else _PATIENCE_S
             done, asked = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            answers = []
             for task in done:
-                try:
-                    return task.result()
-                except (ConnectError, ConnectionLostError, RequestTimeoutError) as error:
-                    failed.append(error)
+                failure = task.exception()  # of each: several may end at once
+                if isinstance(failure, ConnectError | ConnectionLostError | RequestTimeoutError):
+                    failed.append(failure)
+                else:
+                    answers.append(task)
+            if answers:
+                return answers[0].result()
     finally:
         for task in asked:
             task.cancel()

@@ -45,7 +45,7 @@ from transfer.ledger import Copied, PartitionLedger
 TP, MIRROR = TopicPartition("orders", 0), TopicPartition("east.orders", 0)
 SOURCE_ID, MIRROR_ID, PROGRESS_ID = bytes(15) + b"\1", bytes(15) + b"\2", bytes(15) + b"\3"
 SKIPS, TWICE = "skips", "twice"
-RESTART, GIVE_UP, SPOIL, FENCE, LOSE = "restart", "give up", "spoil", "fence", "lose"
+RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END = "restart", "give up", "spoil", "fence", "lose", "end"
 TAKE = "take"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
@@ -310,6 +310,26 @@ async def _command(
             made.partitions.owns = lambda _: True
         elif command == LOSE:
             await _lose(made, outcome)
+        elif command == END and account is not None and account.state is State.RUNNING:
+            await _end(made)
+
+
+async def _end(made: Parts) -> None:
+    """As a worker that is stopped while it hands a partition over, with more on its way than it may wait
+    for; and the next one."""
+    made.partitions.owns = lambda _: False
+    handing_over = asyncio.ensure_future(made.partitions.let_go(TP))
+    await asyncio.sleep(0)
+    await made.engine.drain(0.0)
+    await handing_over
+    made.book.mark(TP)
+    with contextlib.suppress(ProtocolError):
+        await made.save()
+    await made.partitions.abandon(TP)
+    made.partitions.forget([TP])
+    await made.store.refresh()
+    made.partitions.stored = made.store.progress.entries()
+    made.partitions.owns = lambda _: True
 
 
 async def _lose(made: Parts, outcome: Outcome) -> None:
@@ -355,7 +375,7 @@ _CASES = st.builds(
     commands=st.lists(
         st.tuples(
             st.integers(0, 40).map(lambda ms: ms / 1000),
-            st.sampled_from([RESTART, GIVE_UP, SPOIL, FENCE, LOSE]),
+            st.sampled_from([RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END]),
         ),
         max_size=4,
     ),
@@ -392,6 +412,12 @@ def test_a_partition_that_begins_anew_in_the_middle_of_a_write_goes_back_behind_
         outcome = copy(replace(_MANY, commands=[(ms / 1000, command)]))
         outcome.check(once=True)
         assert outcome.disorders == 0
+
+
+def test_a_worker_that_ends_in_the_middle_of_a_write_stores_nothing_older_than_what_is_committed() -> None:
+    """Of a write in several parts the first may be committed; who gave it up has not heard of that."""
+    for ms in range(0, 60, 2):
+        copy(Case(batches=[1] * 12, chunks=(12,), commands=[(ms / 1000, END)])).check(once=True)
 
 
 @pytest.mark.parametrize("command", [None, FENCE])
