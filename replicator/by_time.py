@@ -12,14 +12,14 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from protocol.client import NO_RETRIES, ClusterClient, Isolation
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.errors import ProtocolError
 from protocol.records.header import iter_headers
 from protocol.records.reading import read_records
 from protocol.types import TopicPartition
 from replicator.ends import readable_ends
 from replicator.piecemeal import piecemeal
-from transfer.endpoint import AbortedTransaction, Chunk
-from transfer.kafka.positions import last_batch
+from replicator.whole_batches import committed_chunk
+from transfer.endpoint import Chunk
 from transfer.rewrite import AbortedFilter
 
 NONE_YET = "no record that late yet: the end"
@@ -28,7 +28,6 @@ READ_AT_MOST = 256 << 20
 _FIRST_BYTES = 64 << 10
 _BYTES = 4 << 20
 _AT_ONCE = 8
-_EMPTY_ANSWERS = 20
 
 
 class Place(NamedTuple):
@@ -82,7 +81,7 @@ async def _record_from(
 ) -> Place:
     position, seen = begin, 0
     while position < end:
-        chunk = await _chunk(client, tp, position, _BYTES if seen else _FIRST_BYTES)
+        chunk = await committed_chunk(client, tp, position, max_bytes=_BYTES if seen else _FIRST_BYTES)
         found = first_record(chunk, time_ms)
         if found is not None:
             return found if found.offset < end else Place(end, None, NONE_YET)
@@ -93,16 +92,6 @@ async def _record_from(
             )
             return Place(begin, None, note, exact=False)
     return Place(end, None, NONE_YET)
-
-
-async def _chunk(client: ClusterClient, tp: TopicPartition, position: int, size: int) -> Chunk:
-    for _ in range(_EMPTY_ANSWERS):  # a broker that throttles answers without data
-        fetched = await client.fetch(tp, position, max_bytes=size, isolation=Isolation.READ_COMMITTED)
-        stop, after, _epoch = last_batch(fetched.records)
-        if stop:
-            aborted = tuple(AbortedTransaction(*entry) for entry in fetched.aborted)
-            return Chunk(tp, fetched.records[:stop], position, after, aborted=aborted)
-    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{tp}: nothing comes at {position}")
 
 
 def first_record(chunk: Chunk, time_ms: int) -> Place | None:

@@ -18,13 +18,11 @@ from protocol.records.header import iter_headers
 from protocol.records.record import Record
 from protocol.types import TopicPartition
 from replicator.open_transactions import OpenTransactions, Row
-from transfer.kafka.positions import last_batch
+from replicator.whole_batches import whole_batches
 
 _COMPACT = {"cleanup.policy": "compact"}
 _ROWS_PER_BATCH = 500
 _BYTES_PER_BATCH = 512 << 10
-_EMPTY_ANSWERS = 20
-"""A broker that throttles answers without data; so often in a row it is something else."""
 
 
 class InternalTopic:
@@ -90,11 +88,11 @@ class InternalTopic:
         transactions = self._transactions.copy()
         position = self._position
         while position < end:
-            batches, after = await self._batches(position, end)
-            for at, header in iter_headers(batches):
+            found = await whole_batches(self._client, self._tp, position)
+            for at, header in iter_headers(found.batches):
                 if header.next_offset > position:
-                    rows += transactions.settled(batches, at, header, position)
-            position = after
+                    rows += transactions.settled(found.batches, at, header, position)
+            position = found.next_offset
         # Only now: after a failure all of it is read again.
         self._position, self._transactions = position, transactions
         return rows
@@ -102,17 +100,6 @@ class InternalTopic:
     def open_transaction(self, key: bytes) -> tuple[int, int] | None:
         """Producer id and first offset of a transaction with a row of that key and no marker as last read."""
         return self._transactions.holding(key)
-
-    async def _batches(self, position: int, end: int) -> tuple[memoryview, int]:
-        """Whole batches from `position` on, and the offset behind them (an emptied batch has one too)."""
-        for _ in range(_EMPTY_ANSWERS):
-            fetched = await self._client.fetch(self._tp, position)
-            stop, after, _epoch = last_batch(fetched.records)
-            if stop:
-                return fetched.records[:stop], after
-        raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, f"{self.name}: nothing comes at {position}, its end is {end}"
-        )
 
 
 def batches_of(rows: Sequence[Row]) -> list[bytes]:

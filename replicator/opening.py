@@ -11,14 +11,12 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 
-from protocol.client import EARLIEST, LATEST, ClusterClient, Fetched, Isolation
-from protocol.errors import ProtocolError
+from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation
 from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin
-from transfer.endpoint import AbortedTransaction, Chunk
-from transfer.kafka.positions import last_batch
+from replicator.whole_batches import committed_chunk, whole_batches
 from transfer.ledger import Gap, Lineage, Note, PartitionLedger, gaps_before
 from transfer.offset_map import OffsetMap
 from transfer.rewrite import next_sequence, plan
@@ -31,9 +29,6 @@ SOURCE_RECREATED, TARGET_RECREATED = "source topic re-created", "target topic re
 
 _LONGEST_TAIL = 64 << 20
 """Bytes of the target's tail that are compared; a link stores progress far more often than that."""
-
-
-_EMPTY_ANSWERS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +197,7 @@ class Opener:
         left_out: list[int] = []
         position = first = max(ledger.next_source_offset, ranges.source_first)
         while not matcher.done and position < ranges.source_end:
-            chunk = await self._chunk(_tp(ledger.source), position)
+            chunk = await committed_chunk(self._source, _tp(ledger.source), position)
             if self._origin is not None:
                 chunk, offsets = self._origin.apply(chunk)
                 left_out += offsets
@@ -233,33 +228,11 @@ class Opener:
         first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
         start = max(start, first)  # retention may have passed at the target too
         while start < end and size < _LONGEST_TAIL:
-            fetched, stop = await _answered(self._target, tp, start, Isolation.READ_UNCOMMITTED)
-            parts.append(fetched.records[:stop])
-            size += stop
-            start = last_batch(fetched.records)[1]
+            found = await whole_batches(self._target, tp, start)
+            parts.append(found.batches)
+            size += found.batches.nbytes
+            start = found.next_offset
         return parts
-
-    async def _chunk(self, tp: TopicPartition, position: int) -> Chunk:
-        fetched, stop = await _answered(self._source, tp, position, Isolation.READ_COMMITTED)
-        _, after, epoch = last_batch(fetched.records)
-        aborted = tuple(AbortedTransaction(*entry) for entry in fetched.aborted)
-        return Chunk(tp, fetched.records[:stop], position, after, last_epoch=epoch, aborted=aborted)
-
-
-async def _answered(
-    client: ClusterClient, tp: TopicPartition, offset: int, isolation: Isolation
-) -> tuple[Fetched, int]:
-    """A Fetch with batches in it, and where the last whole one ends.
-
-    There are some below a log's end, so an empty answer means a broker that is not there yet (its leadership
-    or its high watermark is new), not the end. Raises ProtocolError when it stays empty.
-    """
-    for _ in range(_EMPTY_ANSWERS):
-        fetched = await client.fetch(tp, offset, max_wait_ms=500, isolation=isolation)
-        stop, _, _ = last_batch(fetched.records)
-        if stop:
-            return fetched, stop
-    raise ProtocolError(f"{tp}: no batches at offset {offset}, although the log goes on behind it")
 
 
 def _say_renamed(before: str, target: Lineage, ranges: Ranges) -> None:

@@ -79,8 +79,6 @@ class Partitions:
         self._refused = refused
         self._opener = Opener(source_client, target_client, metrics, origin, told=stop_at_recreated)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
-        self._numbered: set[TopicPartition] = set()
-        """Partitions of the target that have had sequence 0 of the sink's present producer."""
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._wanted: dict[str, Wanted] = {}
         self._records: dict[TopicPartition, bytes] = {}
@@ -366,21 +364,13 @@ class Partitions:
             await self._progress.save([entry.tp])
 
     async def _identify(self, entry: Entry, target: TopicPartition) -> None:
-        """Who writes the partition from now on, and how what it has written is to be told after a crash.
-
-        A producer that begins at sequence 0 once more in a partition is answered as if that had arrived
-        before: what it writes is acknowledged and not there.
-        """
+        """Who writes the partition from now on, and how what it has written is to be told after a crash."""
         entry.once = self._progress is not None
         if self._progress is not None:
             entry.producer = None
             self._progress.forget(entry.tp)
         elif entry.producer is None:
-            if target in self._numbered:
-                self._sink.forget_producer()
-                self._numbered.clear()
-            entry.producer = await self._sink.producer()
-            self._numbered.add(target)
+            entry.producer = await self._sink.producer(target)
 
     async def _progress_of(self, account: Account) -> Entry | None:
         """Progress belongs to one topic of the target: when that has another name than before, what this name

@@ -12,16 +12,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from protocol.client import ClusterClient, Isolation
+from protocol.client import ClusterClient
 from protocol.client.retry import NO_RETRIES, retrying
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch
 from protocol.records.header import iter_headers
 from protocol.records.reading import read_records
 from protocol.types import TopicPartition
 from replicator.dead_letters import DeadLetters
+from replicator.whole_batches import committed_chunk
 from replicator.workers.permit import permitted
-from transfer.endpoint import AbortedTransaction, Chunk, RefusedError
+from transfer.endpoint import RefusedError
 from transfer.ledger import Copied, DiscontinuityError, Gap, PartitionLedger
 from transfer.offset_map import Run
 from transfer.rewrite import AbortedFilter
@@ -115,24 +116,17 @@ class RefusedBatches:
         """What `position` is to go on with: the records of the refused batch from there on, the offset behind
         it, its codec. None where other records stand before it, which the book knows nothing of."""
         while True:
-            fetched = await self._source.fetch(source, position, isolation=Isolation.READ_COMMITTED)
-            aborted = tuple(AbortedTransaction(*each) for each in fetched.aborted)
-            not_data = AbortedFilter(Chunk(source, fetched.records, position, -1, aborted=aborted))
-            passed = position
-            for place, header in iter_headers(fetched.records):
-                if header.next_offset <= position:
+            chunk = await committed_chunk(self._source, source, position)
+            not_data = AbortedFilter(chunk)
+            for place, header in iter_headers(chunk.batches):
+                if header.next_offset <= position or not_data.skips(place, header):
                     continue
-                passed = header.next_offset
-                if not_data.skips(place, header):
-                    continue
-                found = read_records(fetched.records, place, header)
+                found = read_records(chunk.batches, place, header)
                 wanted = [record for record in found if record.offset >= position]
                 if wanted:
                     is_it = header.next_offset > refused
                     return (wanted, header.next_offset, header.codec) if is_it else None
-            if passed == position:
-                raise ProtocolError(f"{source}: the refused batch at offset {refused} cannot be read again")
-            position = passed
+            position = chunk.next_offset
 
 
 class _Writer:

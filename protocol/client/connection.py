@@ -211,7 +211,7 @@ class Connection:
         frame, or with the error. `body` is the encoded request. False where one would have to wait before
         writing (`writable`), or the connection is lost: nothing is sent then."""
         transport = self._transport
-        if self._writers or self._receiver.full or self._lost is not None or transport is None:
+        if self.full or self._lost is not None or transport is None:
             return False
         correlation_id = next(self._ids) & 0x7FFF_FFFF
         segments = with_header(request, version, correlation_id, self._client_id, body)
@@ -326,7 +326,7 @@ class Connection:
 
     def _written(self, segments: list[Buffer]) -> bool:
         """Writes at once where nobody waits to write."""
-        if self._writers or self._receiver.full or self._lost is not None or self._transport is None:
+        if self.full or self._lost is not None or self._transport is None:
             return False
         self._transport.writelines(segments)
         return True

@@ -24,15 +24,13 @@ from replicator.entry_rows import Entry
 from replicator.layouts import LayoutError, OffsetSync
 from replicator.mirrormaker.history import Copy, CopyMatcher, Pair, chain, history
 from replicator.settings import LinkSettings, TakeOver
-from transfer.endpoint import AbortedTransaction, Chunk
-from transfer.kafka.positions import last_batch
+from replicator.whole_batches import committed_chunk
+from transfer.endpoint import Chunk
 from transfer.ledger import Lineage, Note, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
 from transfer.rewrite import AbortedFilter
 
 _log = logging.getLogger("isthmus.replicator")
-
-_EMPTY_ANSWERS = 20
 
 
 class StillRunningError(ProtocolError):
@@ -270,19 +268,11 @@ async def committed(
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return
         raise
-    position, empty = max(position, first), 0
+    position = max(position, first)
     while position < last[tp].offset:
-        fetched = await client.fetch(tp, position, max_wait_ms=500, isolation=Isolation.READ_COMMITTED)
-        stop, after, _ = last_batch(fetched.records)
-        if not stop:
-            empty += 1
-            if empty >= _EMPTY_ANSWERS:
-                raise ProtocolError(f"{tp}: nothing comes at offset {position}, its end is {last[tp].offset}")
-            continue
-        aborted = tuple(AbortedTransaction(*entry) for entry in fetched.aborted)
-        chunk = Chunk(tp, fetched.records[:stop], position, after, aborted=aborted)
-        yield after, _rows(chunk)
-        position, empty = after, 0
+        chunk = await committed_chunk(client, tp, position)
+        position = chunk.next_offset
+        yield position, _rows(chunk)
 
 
 def _rows(chunk: Chunk) -> list[Copy]:

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import Change, Settling
-from protocol.errors import ProtocolError
 from protocol.records import BatchHeader, iter_headers
 from protocol.records.header import DELETE_HORIZON
 from protocol.types import TopicPartition
@@ -33,10 +32,9 @@ from replicator.mirrors.switching import Say, changed, heard
 from replicator.mirrors.terms import portions, raised
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
-from transfer.kafka.positions import last_batch
+from replicator.whole_batches import whole_batches
 
-_FETCH_BYTES: Final = 4 << 20
-_EMPTY_ANSWERS: Final = 50
+_batches = partial(whole_batches, max_bytes=4 << 20)
 _PARTINGS_AT_ONCE: Final = 16
 _LOOK_BACK: Final = 10_000
 """Offsets before the parting in which batches are compared where the last one is compacted away."""
@@ -141,7 +139,7 @@ async def _parting(old: ClusterClient, new: ClusterClient, tp: TopicPartition) -
 
 
 async def _last_epoch(client: ClusterClient, tp: TopicPartition, end: int) -> int:
-    return last_batch((await batches(client, tp, end - 1))[0])[2]
+    return (await _batches(client, tp, end - 1)).last_epoch
 
 
 async def _check_same(
@@ -172,8 +170,8 @@ async def _check_same(
 
 async def _heads(client: ClusterClient, tp: TopicPartition, start: int, end: int) -> list[BatchHeader]:
     """Of the batches from the one that holds `start` on, in one answer, that begin before `end`."""
-    records, stop = await batches(client, tp, start)
-    return [header for _, header in iter_headers(records[:stop]) if header.base_offset < end]
+    found = await _batches(client, tp, start)
+    return [header for _, header in iter_headers(found.batches) if header.base_offset < end]
 
 
 def _same(one: BatchHeader, other: BatchHeader) -> bool:
@@ -184,10 +182,9 @@ def _same(one: BatchHeader, other: BatchHeader) -> bool:
 
 
 async def _seconds(client: ClusterClient, tp: TopicPartition, start: int, end: int) -> float:
-    first, _ = await batches(client, tp, start)
-    last, stop = await batches(client, tp, end - 1)
-    _, head = next(iter_headers(first))
-    *_, (_, tail) = iter_headers(last[:stop])
+    first, last = [await _batches(client, tp, offset) for offset in (start, end - 1)]
+    _, head = next(iter_headers(first.batches))
+    *_, (_, tail) = iter_headers(last.batches)
     # Compaction keeps a date to come in the place of the first one.
     first_ms = head.max_timestamp if head.attributes & DELETE_HORIZON else head.base_timestamp
     return max(tail.max_timestamp - first_ms, 0) / 1000
@@ -270,9 +267,9 @@ async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, pla
     position = parting.common_end
     with path.open("xb") as file:
         while position < parting.old_end:
-            records, stop = await batches(client, tp, position)
-            file.write(records[:stop])
-            position = last_batch(records)[1]
+            found = await _batches(client, tp, position)
+            file.write(found.batches)
+            position = found.next_offset
         file.flush()
         os.fsync(file.fileno())
     about = {
@@ -285,13 +282,3 @@ async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, pla
     }
     path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
     return path
-
-
-async def batches(client: ClusterClient, tp: TopicPartition, offset: int) -> tuple[memoryview, int]:
-    """Batches from the one that holds `offset`, and where the last whole one ends. Raises ProtocolError."""
-    for _ in range(_EMPTY_ANSWERS):
-        fetched = await client.fetch(tp, offset, max_bytes=_FETCH_BYTES, max_wait_ms=200)
-        stop, _, _ = last_batch(fetched.records)
-        if stop:
-            return fetched.records, stop
-    raise ProtocolError(f"{tp}: there is no batch at offset {offset}, although the log goes on behind it")

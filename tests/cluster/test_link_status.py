@@ -9,9 +9,7 @@ import urllib.request
 
 import confluent_kafka
 import pytest
-from typer.testing import CliRunner
 
-from isthmus.commands.links import app
 from protocol.client import ClusterClient
 from protocol.types import TopicPartition
 from replicator.link_report import link_report
@@ -22,30 +20,10 @@ from replicator.workers import asking
 from replicator.workers.control import Scope
 from replicator.workers.membership import Membership
 from replicator.workers.messages import PROTOCOL_NAME, PROTOCOL_TYPE
+from tests.cluster.link_commands import declared, link_status
 from tests.cluster.links import copied_to, create, eventually, fresh, produce, running, some
 
 pytestmark = pytest.mark.cluster
-
-
-def declared(link, folder):
-    """A topology with the link, for commands."""
-    clusters = "".join(
-        f"  {end.alias}: {{datacenter: here, bootstrap_servers: '{end.bootstrap}'}}\n"
-        for end in (link.source, link.target)
-    )
-    text = (
-        f"version: 1\nname: status\ndata_directory: {folder}\ndatacenters: {{here: }}\nclusters:\n{clusters}"
-        f"links:\n  {link.name}: {{topics: ['{link.topics[0]}'], heartbeats_replication: false}}\n"
-    )
-    file = folder / "links.yaml"
-    file.write_text(text)
-    return file
-
-
-async def status(link, file, *options):
-    """(exit code, output) of the command."""
-    done = await asyncio.to_thread(CliRunner().invoke, app, ["status", link.name, "-f", str(file), *options])
-    return done.exit_code, done.stdout
 
 
 async def stands(link, **wanted):
@@ -91,7 +69,7 @@ async def test_a_take_over_that_waits_for_mirrormaker_says_so_and_what_to_do(pai
         assert began_ms - 1000 < found["since_ms"] <= time.time() * 1000
         own = process.status.to_json()
         assert {name: own[name] for name in found} == found
-        code, out = await status(link, declared(link, tmp_path))
+        code, out = await link_status(link, declared(link, tmp_path, "heartbeats_replication: false"))
         assert code == 0
         lines = out.splitlines()
         assert lines[0].startswith("state: starting since 2")
@@ -156,7 +134,7 @@ async def test_a_paused_partition_says_that_its_records_are_lost_before_it_goes_
     east, west = clients
     topic = fresh("lost")
     link = pair.link(topic, heartbeats_replication=False)
-    file = declared(link, tmp_path)
+    file = declared(link, tmp_path, "heartbeats_replication: false")
     await create(east, topic)
     await produce(east, topic, some(5))
     async with running(link) as process:
@@ -168,9 +146,9 @@ async def test_a_paused_partition_says_that_its_records_are_lost_before_it_goes_
 
         await eventually(paused, "the partition is paused")
         await produce(east, topic, some(10))
-        assert (await status(link, file))[0] == 0
+        assert (await link_status(link, file))[0] == 0
         await east.delete_records({TopicPartition(topic, 0): 12})
-        code, out = await status(link, file, "--json")
+        code, out = await link_status(link, file, "--json")
         (row,) = json.loads(out)["partitions"]
         assert (code, row["lost"], row["gaps"], row["lag"]) == (3, [5, 12], [], 10)
 
@@ -178,12 +156,12 @@ async def test_a_paused_partition_says_that_its_records_are_lost_before_it_goes_
             return process.metric("isthmus_link_lost_offsets", topic=topic, partition="0") == offsets
 
         await eventually(lambda: counted(7), "the metric tells of them")
-        code, out = await status(link, file)
+        code, out = await link_status(link, file)
         assert code == 3
         assert f"lost: {topic}-0 source offsets 5 to 12 are gone from the source" in out
         await asking.resume(link, Scope(topic, 0))
         await copied_to(west, link, topic, 15)
-        code, out = await status(link, file, "--json")
+        code, out = await link_status(link, file, "--json")
         (row,) = json.loads(out)["partitions"]
         assert (code, row["lost"]) == (3, None)
         assert [gap[:2] for gap in row["gaps"]] == [[5, 12]]
@@ -195,7 +173,7 @@ async def test_how_late_records_are_is_told_by_topic_and_by_partition(pair, clie
     east, west = clients
     live, old = fresh("live"), fresh("old")
     link = pair.link(f"{live}|{old}", heartbeats_replication=False)
-    file = declared(link, tmp_path)
+    file = declared(link, tmp_path, "heartbeats_replication: false")
     for topic in (live, old):
         await create(east, topic, 2)
     await produce(east, old, some(9, time_ms=1_000_000_000_000))
@@ -219,11 +197,11 @@ async def test_how_late_records_are_is_told_by_topic_and_by_partition(pair, clie
         assert rows[old, 0] is None
         own = process.partition(live, 1)
         assert own["latency"].keys() == {"p50", "p99", "max"}
-        code, out = await status(link, file)
+        code, out = await link_status(link, file)
         assert code == 0
         assert "p99 ms" in out
         assert not re.search("partition +p50 ms", out)
-        code, out = await status(link, file, "--partitions")
+        code, out = await link_status(link, file, "--partitions")
         assert re.search("partition +p50 ms", out)
         listening, url = listen("127.0.0.1", 0)
 
@@ -248,7 +226,7 @@ async def test_one_topic_or_partition_can_be_asked_for_and_each_has_its_lane(pai
     east, west = clients
     small, other = fresh("small"), fresh("other")
     link = pair.link(f"{small}|{other}", heartbeats_replication=False)
-    file = declared(link, tmp_path)
+    file = declared(link, tmp_path, "heartbeats_replication: false")
     for topic in (small, other):
         await create(east, topic, 2)
     for record in some(40):
@@ -268,15 +246,15 @@ async def test_one_topic_or_partition_can_be_asked_for_and_each_has_its_lane(pai
             ]
 
         await eventually(merged, "each partition's own lane is told")
-        code, out = await status(link, file, "--topic", small, "--json")
+        code, out = await link_status(link, file, "--topic", small, "--json")
         assert (code, [row["partition"] for row in json.loads(out)["partitions"]]) == (0, [0, 1])
         assert json.loads(out)["latencies"].keys() == {small}
-        code, out = await status(link, file, "--topic", small, "--partition", "1")
+        code, out = await link_status(link, file, "--topic", small, "--partition", "1")
         assert re.search(rf"{small} +1 .* raw ", out)
         assert not re.search(rf"{small} +0 ", out)
         assert other not in out
-        assert (await status(link, file, "--topic", small, "--partition", "7"))[0] == 1
-        assert (await status(link, file, "--partition", "1"))[0] == 2
+        assert (await link_status(link, file, "--topic", small, "--partition", "7"))[0] == 1
+        assert (await link_status(link, file, "--partition", "1"))[0] == 2
 
 
 async def test_a_link_that_cannot_make_its_progress_topic_says_so_where_it_runs(pair, clients):

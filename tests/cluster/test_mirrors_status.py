@@ -6,13 +6,12 @@ import time
 import urllib.request
 
 import pytest
-from typer.testing import CliRunner
 
-from isthmus.commands.links import app
 from protocol.types import TopicPartition
 from replicator.mirrors.report import report_of
 from replicator.rest.app import make_app
 from replicator.rest.server import listen, serving
+from tests.cluster.link_commands import declared, link_status
 from tests.cluster.links import create, eventually, fresh, produce, some, two_clusters
 from tests.cluster.mirrors import mirror_link, mirroring, same_logs
 
@@ -25,32 +24,11 @@ def pair(zookeeper_server, tmp_path_factory):
         yield made
 
 
-def declared(link, folder):
-    """A topology with the link, for commands."""
-    clusters = "".join(
-        f"  {end.alias}: {{datacenter: here, bootstrap_servers: '{end.bootstrap}'}}\n"
-        for end in (link.source, link.target)
-    )
-    text = (
-        f"version: 1\nname: status\ndata_directory: {folder}\ndatacenters: {{here: }}\nclusters:\n{clusters}"
-        f"links:\n  {link.name}: {{topics: ['{link.topics[0]}'], offsets: identical, naming: identity}}\n"
-    )
-    file = folder / "links.yaml"
-    file.write_text(text)
-    return file
-
-
-async def status(link, file, *options):
-    """(exit code, output) of the command."""
-    done = await asyncio.to_thread(CliRunner().invoke, app, ["status", link.name, "-f", str(file), *options])
-    return done.exit_code, done.stdout
-
-
 async def test_how_late_records_are_and_how_each_partition_stands(pair, clients, tmp_path):
     east, west = clients
     topic = fresh("late")
     link = mirror_link(pair.east, pair.west, topic)
-    file = declared(link, tmp_path)
+    file = declared(link, tmp_path, "offsets: identical, naming: identity")
     assert (await report_of(link)).standing["state"] == "not running"
     await create(east, topic, 2)
     await produce(east, topic, some(20, time_ms=int(time.time() * 1000) - 120_000))
@@ -75,7 +53,7 @@ async def test_how_late_records_are_and_how_each_partition_stands(pair, clients,
         own = running.to_json()
         assert own["partitions"][f"{topic}-1"]["latency"].keys() == {"p50", "p99", "max"}
         assert (own["state"], own["waits_for"]) == ("running", "")
-        code, out = await status(link, file, "--partitions")
+        code, out = await link_status(link, file, "--partitions")
         assert code == 0
         assert out.startswith("state: running since")
         assert "p99 ms" in out
@@ -101,7 +79,7 @@ async def test_a_mirror_that_stands_still_says_why_and_what_it_lacks_is_told(pai
     east, west = clients
     topic = fresh("still")
     link = mirror_link(pair.east, pair.west, topic)
-    file = declared(link, tmp_path)
+    file = declared(link, tmp_path, "offsets: identical, naming: identity")
     await create(east, topic)
     await produce(east, topic, some(5))
     async with mirroring(link) as running:
@@ -109,12 +87,12 @@ async def test_a_mirror_that_stands_still_says_why_and_what_it_lacks_is_told(pai
         assert await running.stop() == 0
     await produce(east, topic, some(5))
     await east.delete_records({TopicPartition(topic, 0): 8})
-    code, out = await status(link, file)
+    code, out = await link_status(link, file)
     assert code == 3
     assert f"lost: {topic}-0 source offsets 5 to 8 are gone from the source" in out
     async with mirroring(link) as running:
         await same_logs(east, west, topic)
-        code, out = await status(link, file, "--json")
+        code, out = await link_status(link, file, "--json")
         (row,) = json.loads(out)["partitions"]
         assert (code, row["lost"], [gap[:2] for gap in row["gaps"]]) == (3, None, [[5, 8]])
         await east.delete_topics([topic])

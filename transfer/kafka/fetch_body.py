@@ -13,7 +13,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple
 
+from protocol.codec import encode
 from protocol.codec.wire import Malformed, read_uvarint, uvarint
+from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from protocol.types import Buffer
 from transfer.kafka.reading import Reading
 from transfer.kafka.topic_keys import read_key, written
@@ -28,12 +30,16 @@ _READ_COMMITTED: Final = 1
 _NO_SESSION: Final = (0, -1)
 _PARTITION: Final = Struct(">iiqiqix")
 """Partition, leader epoch, offset, epoch of the last batch, log start, most bytes, no tags."""
-_ANSWER: Final = Struct(">iihi")
-"""Behind the correlation id and the header's tags: throttle time, error code, session id."""
+_ANSWER: Final = Struct(">4xBihi")
+"""Behind the correlation id: the header's tags, throttle time, error code, session id."""
 _READ: Final = Struct(">ihqqqBi")
 """Partition, error code, high watermark, last stable offset, log start offset, number of aborted transactions
 + 1 (0: null), preferred replica."""
 _NO_TAGS: Final = 0
+
+
+_EPOCH_FROM: Final = 12
+"""Older versions of Fetch do not ask for the epoch of the last batch (KIP-320, KIP-595)."""
 
 
 class Read(NamedTuple):
@@ -49,11 +55,17 @@ class Read(NamedTuple):
 
 def fetch_body(
     version: int, readings: Iterable[Reading], *, max_wait_ms: int, max_bytes: int, partition_max_bytes: int
-) -> list[Buffer] | None:
-    """The request after its header (read committed, at least one byte), None for versions that are not
-    written here."""
+) -> list[Buffer]:
+    """The request after its header (read committed, at least one byte)."""
     if version not in VERSIONS:
-        return None
+        request = fetch_request(
+            version,
+            readings,
+            max_wait_ms=max_wait_ms,
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
+        )
+        return encode(request, version)
     by_id = version >= _IDS_FROM
     topics: dict[bytes | str, list[Reading]] = {}
     for reading in readings:  # one name may be that of two topics: one that was made again
@@ -80,6 +92,39 @@ def fetch_body(
     return [b"".join(parts)]
 
 
+def fetch_request(
+    version: int,
+    readings: Iterable[Reading],
+    *,
+    max_wait_ms: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+) -> FetchRequest:
+    """One Fetch of this version for all `readings`, without a session, read committed."""
+    topics: dict[str, FetchTopic] = {}
+    for reading in readings:
+        name, index = reading.tp
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = FetchTopic(topic=name, topic_id=reading.topic_id, partitions=[])
+        topic.partitions.append(
+            FetchPartition(
+                partition=index,
+                current_leader_epoch=reading.leader_epoch,
+                fetch_offset=reading.position,
+                last_fetched_epoch=reading.last_epoch if version >= _EPOCH_FROM else -1,
+                partition_max_bytes=partition_max_bytes,
+            )
+        )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=1,
+        topics=list(topics.values()),
+    )
+
+
 def read(version: int, frame: memoryview) -> list[Read] | None:
     """What an answer holds by partition; None where it says more than that, is damaged or of another version.
 
@@ -89,9 +134,10 @@ def read(version: int, frame: memoryview) -> list[Read] | None:
         return None
     found: list[Read] = []
     try:
-        if frame[4] or frame[9] or frame[10]:
+        tags, _, code, _ = _ANSWER.unpack_from(frame)
+        if tags or code:
             return None
-        topics, pos = read_uvarint(frame, 15)
+        topics, pos = read_uvarint(frame, _ANSWER.size)
         for _ in range(topics - 1):
             key, pos = read_key(frame, pos, by_id=version >= _IDS_FROM)
             partitions, pos = read_uvarint(frame, pos)

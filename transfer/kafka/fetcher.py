@@ -14,16 +14,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from protocol.client.connection import Connection
-from protocol.codec import encode
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.frames import decode_response
+from protocol.errors import ProtocolError
 from protocol.messages.fetch_request import FetchRequest
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import Chunk, SourceFault
 from transfer.kafka.duty import Broken, on_duty
-from transfer.kafka.fetch_body import fetch_body, read
+from transfer.kafka.fetch_body import fetch_body
 from transfer.kafka.fetch_size import FetchSize
-from transfer.kafka.positions import Trouble, answers, fetch_request, interpret, took
+from transfer.kafka.positions import Trouble, outcomes
 from transfer.kafka.reading import Reading
 
 _log = logging.getLogger("isthmus.transfer")
@@ -136,24 +134,13 @@ class BrokerFetcher:
         """The answer's version and frame. Raises ProtocolError."""
         by_name = any(reading.topic_id == ZERO_UUID for reading in picked.values())
         version = connection.version_of(FetchRequest, _NEWEST_BY_NAME if by_name else None)
-        max_bytes = self._settings.max_bytes * self._size.factor
-        partition_max_bytes = self._settings.partition_max_bytes * self._size.factor
         body = fetch_body(
             version,
             picked.values(),
             max_wait_ms=wait_ms,
-            max_bytes=max_bytes,
-            partition_max_bytes=partition_max_bytes,
+            max_bytes=self._settings.max_bytes * self._size.factor,
+            partition_max_bytes=self._settings.partition_max_bytes * self._size.factor,
         )
-        if body is None:
-            request = fetch_request(
-                version,
-                picked.values(),
-                max_wait_ms=wait_ms,
-                max_bytes=max_bytes,
-                partition_max_bytes=partition_max_bytes,
-            )
-            body = encode(request, version)
         return version, await connection.frame(FetchRequest, version, body)
 
     async def _take_in(
@@ -163,21 +150,11 @@ class BrokerFetcher:
         now = asyncio.get_running_loop().time()
         arrived: list[Arrival] = []
         troubles: list[tuple[Reading, Trouble]] = []
-        quick = read(version, frame)
-        if quick is None:
-            self._look_into(version, frame, picked, arrived, troubles)
-        else:
-            names = {reading.topic_id: reading.tp.topic for reading in picked.values()}
-            for topic, partition, high_watermark, last_stable, log_start, records in quick:
-                name = topic if isinstance(topic, str) else names.get(topic, "")
-                reading = picked.get(TopicPartition(name, partition))
-                if reading is None or reading.closed:
-                    continue
-                outcome = took(reading, high_watermark, last_stable, log_start, records)
-                if isinstance(outcome, Trouble):
-                    troubles.append((reading, outcome))
-                elif outcome is not None:
-                    arrived.append((reading, outcome))
+        for reading, outcome in outcomes(version, frame, picked):
+            if isinstance(outcome, Trouble):
+                troubles.append((reading, outcome))
+            elif outcome is not None:
+                arrived.append((reading, outcome))
         self._size.answered(_largest(arrived), now - asked_at)
         for reading, _ in troubles:
             reading.back_off(now)
@@ -191,28 +168,6 @@ class BrokerFetcher:
         for reading, trouble in troubles:
             if not reading.closed:
                 await self._trouble(reading, trouble)
-
-    def _look_into(
-        self,
-        version: int,
-        frame: memoryview,
-        picked: dict[TopicPartition, Reading],
-        arrived: list[Arrival],
-        troubles: list[tuple[Reading, Trouble]],
-    ) -> None:
-        """An answer that holds more than records."""
-        _, response = decode_response(frame, FetchRequest, version)
-        if response.error_code:
-            _log.warning("fetch: the broker answered %s", ErrorCode.of(response.error_code).name)
-            troubles += [(reading, Trouble.STALE) for reading in picked.values()]
-        for reading, data in answers(response, picked):
-            if reading.closed:
-                continue
-            outcome = interpret(reading, data)
-            if isinstance(outcome, Trouble):
-                troubles.append((reading, outcome))
-            elif outcome is not None:
-                arrived.append((reading, outcome))
 
     async def _all_stale(self, picked: dict[TopicPartition, Reading]) -> None:
         now = asyncio.get_running_loop().time()

@@ -8,24 +8,27 @@ v12).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterator
 from enum import Enum
 from struct import Struct
 from typing import Final
 
 from protocol.errors import ErrorCode
-from protocol.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.fetch_response import FetchResponse, PartitionData
+from protocol.frames import decode_response
+from protocol.messages.fetch_request import FetchRequest
+from protocol.messages.fetch_response import PartitionData
 from protocol.types import TopicPartition
 from transfer.endpoint import AbortedTransaction, Chunk, FaultKind, SourceFault
+from transfer.kafka.fetch_body import read
 from transfer.kafka.reading import Reading
+
+_log = logging.getLogger("isthmus.transfer")
 
 _OFFSET_AND_LENGTH: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
 _LAST_DELTA_AT: Final = 23
 _HEADER: Final = 61
-_EPOCH_FROM: Final = 12
-"""Older versions of Fetch do not ask for the epoch of the last batch (KIP-320, KIP-595)."""
 _NOTHING: Final = memoryview(b"")
 
 
@@ -38,50 +41,32 @@ class Trouble(Enum):
     ELSEWHERE = "ask the replica that the leader named"
 
 
-def fetch_request(
-    version: int,
-    readings: Iterable[Reading],
-    *,
-    max_wait_ms: int,
-    max_bytes: int,
-    partition_max_bytes: int,
-) -> FetchRequest:
-    """One Fetch of this version for all `readings`, without a session, read committed."""
-    topics: dict[str, FetchTopic] = {}
-    for reading in readings:
-        name, index = reading.tp
-        topic = topics.get(name)
-        if topic is None:
-            topic = topics[name] = FetchTopic(topic=name, topic_id=reading.topic_id, partitions=[])
-        topic.partitions.append(
-            FetchPartition(
-                partition=index,
-                current_leader_epoch=reading.leader_epoch,
-                fetch_offset=reading.position,
-                last_fetched_epoch=reading.last_epoch if version >= _EPOCH_FROM else -1,
-                partition_max_bytes=partition_max_bytes,
-            )
-        )
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=1,
-        topics=list(topics.values()),
-    )
+def outcomes(
+    version: int, frame: memoryview, asked: dict[TopicPartition, Reading]
+) -> Iterator[tuple[Reading, Chunk | SourceFault | Trouble | None]]:
+    """What an answer means for those who asked and still want it; moves their positions. Raises DecodeError.
 
-
-def answers(
-    response: FetchResponse, asked: dict[TopicPartition, Reading]
-) -> Iterable[tuple[Reading, PartitionData]]:
-    """Pairs each part of an answer with who asked; from v13 on topics are named by id only (KIP-516)."""
+    From v13 on topics are named by id only (KIP-516).
+    """
     names = {reading.topic_id: reading.tp.topic for reading in asked.values()}
-    for topic in response.responses:
-        name = topic.topic or names.get(topic.topic_id, "")
-        for data in topic.partitions:
+    quick = read(version, frame)
+    if quick is not None:
+        for topic, partition, high_watermark, last_stable, log_start, records in quick:
+            name = topic if isinstance(topic, str) else names.get(topic, "")
+            reading = asked.get(TopicPartition(name, partition))
+            if reading is not None and not reading.closed:
+                yield reading, took(reading, high_watermark, last_stable, log_start, records)
+        return
+    _, response = decode_response(frame, FetchRequest, version)
+    if response.error_code:
+        _log.warning("fetch: the broker answered %s", ErrorCode.of(response.error_code).name)
+        yield from ((reading, Trouble.STALE) for reading in asked.values())
+    for row in response.responses:
+        name = row.topic or names.get(row.topic_id, "")
+        for data in row.partitions:
             reading = asked.get(TopicPartition(name, data.partition_index))
-            if reading is not None:
-                yield reading, data
+            if reading is not None and not reading.closed:
+                yield reading, interpret(reading, data)
 
 
 def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Trouble | None:

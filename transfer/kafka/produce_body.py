@@ -12,7 +12,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import TYPE_CHECKING, Final
 
+from protocol.codec import encode
 from protocol.codec.wire import Malformed, read_uvarint, uvarint
+from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.types import Buffer
 from transfer.kafka.topic_keys import read_key, written
 
@@ -35,13 +37,13 @@ def produce_body(
     batches: Mapping[str, Mapping[int, tuple[ProduceLane, Pending]]],
     topic_id: Callable[[str], bytes],
     transactional_id: str | None = None,
-) -> list[Buffer] | None:
-    """The request after its header (acks=all), None for versions that are not written here.
+) -> list[Buffer]:
+    """The request after its header (acks=all).
 
     `batches` are by topic and partition, each sealed: two segments, its header and its payload.
     """
     if version not in VERSIONS:
-        return None
+        return encode(_request(timeout_ms, batches, topic_id, transactional_id), version)
     body: list[Buffer] = []
     small = _text(transactional_id) + _HEAD.pack(_ALL, timeout_ms) + uvarint(len(batches) + 1)
     for name, partitions in batches.items():
@@ -55,6 +57,30 @@ def produce_body(
         small += b"\0"
     body.append(small + b"\0")
     return body
+
+
+def _request(
+    timeout_ms: int,
+    batches: Mapping[str, Mapping[int, tuple[ProduceLane, Pending]]],
+    topic_id: Callable[[str], bytes],
+    transactional_id: str | None,
+) -> ProduceRequest:
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=_ALL,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                topic_id=topic_id(name),
+                partition_data=[
+                    PartitionProduceData(index=index, records=pending.segments)
+                    for index, (_, pending) in partitions.items()
+                ],
+            )
+            for name, partitions in batches.items()
+        ],
+    )
 
 
 def landed(version: int, frame: memoryview) -> list[tuple[bytes | str, int, int]] | None:

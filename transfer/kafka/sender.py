@@ -15,10 +15,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from protocol.client.connection import Connection
-from protocol.codec import encode
 from protocol.errors import ProtocolError
 from protocol.frames import decode_response
-from protocol.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.produce_request import ProduceRequest
 from protocol.messages.produce_response import PartitionProduceResponse
 from transfer.kafka.duty import Broken, on_duty, report
 from transfer.kafka.lane import Pending, ProduceLane
@@ -115,9 +114,7 @@ class BrokerSender:
         try:
             connection = self._connection
             while connection is not None and not connection.closed:
-                if (
-                    connection.retired
-                ):  # order holds on one connection: the next one begins behind its answers
+                if connection.retired:  # order holds on one connection: the next begins behind its answers
                     if connection.waiting:
                         return
                     break
@@ -192,8 +189,6 @@ class BrokerSender:
     def _send(self, connection: Connection, sent: Sent) -> None:
         version, transactional_id = self._version, self._transactional_id()
         body = produce_body(version, self._timeout_ms, sent, self._topic_ids, transactional_id)
-        if body is None:
-            body = encode(self._request(sent), version)
         if not connection.call(ProduceRequest, version, body, partial(self._answered, version, sent)):
             self._lost(_all_of(sent))  # it has just ended
 
@@ -240,24 +235,6 @@ class BrokerSender:
                     self._failed(*entry, row)
                 else:
                     self._landed(*entry, row.base_offset)
-
-    def _request(self, sent: Sent) -> ProduceRequest:
-        return ProduceRequest(
-            transactional_id=self._transactional_id(),
-            acks=-1,
-            timeout_ms=self._timeout_ms,
-            topic_data=[
-                TopicProduceData(
-                    name=name,
-                    topic_id=self._topic_ids(name),
-                    partition_data=[
-                        PartitionProduceData(index=index, records=pending.segments)
-                        for index, (_, pending) in partitions.items()
-                    ],
-                )
-                for name, partitions in sent.items()
-            ],
-        )
 
 
 def _all_of(sent: Sent) -> list[tuple[ProduceLane, Pending]]:

@@ -88,6 +88,8 @@ class KafkaSink:
         self._stale = asyncio.Event()
         self._away = Away("target")
         self._producer: ProducerState | None = None
+        self._numbered: set[TopicPartition] = set()
+        """Partitions that have begun with it."""
         self._producer_lock = asyncio.Lock()
         self._broken: BrokenEndpointError | None = None
         self._keeper = on_duty(self._keep_leaders(), self._break)
@@ -96,17 +98,19 @@ class KafkaSink:
             transactions.attach(self._wake, self._leave, self._open)
             self._transacting = on_duty(transactions.run(), self._break)
 
-    async def producer(self) -> ProducerState:
-        """This sink's own producer id, at sequence 0; asked for once."""
+    async def producer(self, tp: TopicPartition) -> ProducerState:
+        """This sink's own producer id at sequence 0, shared by all partitions, for one that begins there.
+
+        A producer that begins at 0 once more in a partition is answered as if that had arrived before: what
+        it writes is acknowledged and not there. So who begins again gets a new one.
+        """
         async with self._producer_lock:
-            if self._producer is None:
+            if self._producer is None or tp in self._numbered:
                 producer_id, epoch = await self._client.init_producer_id()
                 self._producer = ProducerState(producer_id, epoch, 0)
+                self._numbered.clear()
+            self._numbered.add(tp)
             return self._producer
-
-    def forget_producer(self) -> None:
-        """Asks for a new producer id next time."""
-        self._producer = None
 
     async def open(
         self,
@@ -169,7 +173,7 @@ class KafkaSink:
             lane.block(ClosedError(f"{tp.topic}-{tp.partition}: an earlier batch was refused"))
         self._wake(lane)
         written = done if len(parts) == 1 else outcome(parts)
-        return written if refusal is None else _refused(written, chunk.tp, refusal)
+        return written if refusal is None else _before_refusal(written, chunk.tp, refusal)
 
     def retries(self, tp: TopicPartition) -> int:
         """How often batches of a partition had to be sent again since it was opened."""
@@ -314,7 +318,7 @@ class KafkaSink:
             metadata = await self._client.metadata({lane.tp.topic for lane in lanes})
             for lane in lanes:
                 if not lane.identified and self._transactions is None:
-                    lane.identify(await self.producer())
+                    lane.identify(await self.producer(lane.tp))
         except ProtocolError as error:
             self._away.failed(error)
             return
@@ -378,10 +382,11 @@ class KafkaSink:
 def _is_damaged(pending: Pending, code: ErrorCode) -> bool:
     """Whether the target refuses a checksum that did not hold at the source; a way that damages batches could
     be another reason, and then it may hold next time."""
-    return code is ErrorCode.CORRUPT_MESSAGE and not is_intact(pending.segments or (b"", b""))
+    sealed = pending.segments
+    return code is ErrorCode.CORRUPT_MESSAGE and sealed is not None and not is_intact(sealed)
 
 
-async def _refused(written: Awaitable[Copied], tp: TopicPartition, refusal: Refusal) -> Copied:
+async def _before_refusal(written: Awaitable[Copied], tp: TopicPartition, refusal: Refusal) -> Copied:
     """What stands before a refused batch is written; that one fails, saying so."""
     error = RefusedError(tp, refusal.offset, refusal.reason)
     error.copied = await written

@@ -31,7 +31,7 @@ class Source:
         batch = build_batch(records, preserve_offsets=True, last_offset=records[-1].offset + 2)
         self.batches, self.aborted = [*before, batch], aborted
 
-    async def fetch(self, tp, offset, *, isolation):
+    async def fetch(self, tp, offset, *, isolation, **_):
         assert isolation is Isolation.READ_COMMITTED
         found = next(each for each in self.batches if read_header(each).next_offset > offset)
         return SimpleNamespace(records=memoryview(found), aborted=self.aborted)

@@ -22,8 +22,7 @@ from protocol.messages.fetch_response import (
     SnapshotId,
 )
 from protocol.types import TopicPartition
-from transfer.kafka.fetch_body import VERSIONS, fetch_body, read
-from transfer.kafka.positions import fetch_request
+from transfer.kafka.fetch_body import VERSIONS, fetch_body, fetch_request, read
 from transfer.kafka.reading import Reading
 
 _names = st.text(min_size=1, max_size=150)
@@ -52,7 +51,7 @@ def _readings(draw: st.DrawFn) -> list[Reading]:
 def test_it_is_what_the_codec_writes(version, readings, wait_ms, max_bytes, partition_max_bytes):
     sizes = {"max_wait_ms": wait_ms, "max_bytes": max_bytes, "partition_max_bytes": partition_max_bytes}
     body = fetch_body(version, readings, **sizes)
-    assert b"".join(body or ()) == dumps(fetch_request(version, readings, **sizes), version)
+    assert b"".join(body) == dumps(fetch_request(version, readings, **sizes), version)
 
 
 @pytest.mark.parametrize("version", [12, 13, 18])
@@ -79,7 +78,9 @@ def test_every_version_can_ask_behind_a_batch_whose_epoch_is_known(version):
 
 
 def test_older_versions_go_the_general_way():
-    assert fetch_body(11, [], max_wait_ms=1, max_bytes=1, partition_max_bytes=1) is None
+    reading = Reading(TopicPartition("a", 1), 7)
+    sizes = {"max_wait_ms": 1, "max_bytes": 2, "partition_max_bytes": 3}
+    assert b"".join(fetch_body(11, [reading], **sizes)) == dumps(fetch_request(11, [reading], **sizes), 11)
     assert read(11, memoryview(bytes(100))) is None
 
 

@@ -59,6 +59,8 @@ class Connection:
                     answers.append(PartitionProduceResponse(index=data.index, error_code=code))
                     continue
                 base = len(self._cluster.log)
+                if header.base_sequence == 0:
+                    self._cluster.begun.append(header.producer_id)
                 self._cluster.log += [
                     (header.base_sequence, bytes(data.records[HEADER_SIZE:]))
                 ] * header.record_count
@@ -75,6 +77,9 @@ class Cluster:
 
     def __init__(self):
         self.log = []
+        self.producers = 0
+        self.begun = []
+        """Producers that have written sequence 0."""
         self.takes_records = 1000
         self.hurts = 0
         """So many batches arrive damaged."""
@@ -90,7 +95,8 @@ class Cluster:
     async def init_producer_id(self):
         self.asked.set()
         await self.producer_known.wait()
-        return ProducerId(5, 0)
+        self.producers += 1
+        return ProducerId(4 + self.producers, 0)
 
     async def connection_to(self, node, lane):
         return Connection(self)
@@ -154,6 +160,19 @@ async def test_a_large_batch_that_was_damaged_at_the_source_is_refused_by_the_ta
         with pytest.raises(ClosedError):
             await writes[2]
     assert len(cluster.log) == 1
+    await sink.aclose()
+
+
+async def test_a_partition_that_begins_again_is_written_by_a_producer_that_has_not_begun_there():
+    """Sequence 0 of the same one would be acknowledged where it stood before, and not be written."""
+    cluster = Cluster()
+    cluster.producer_known.set()
+    sink = KafkaSink(cluster)
+    async with asyncio.timeout(10):
+        for number in range(3):
+            await sink.open(TP)
+            await sink.write(TP, chunk(number))
+    assert len(set(cluster.begun)) == len(cluster.begun) == 3
     await sink.aclose()
 
 
