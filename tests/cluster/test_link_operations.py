@@ -385,3 +385,27 @@ async def test_by_default_groups_are_neither_taken_back_nor_deleted(pair, client
         await _reason(running_link, group, "not taken back")
         await _at(west, group, there, 15)
         await _at(west, left, there, 15)
+
+
+async def test_after_a_restart_groups_are_translated_that_stand_in_what_was_copied_before(pair, clients):
+    """KAFKA-15905: the group need not move on first, nor anything new come."""
+    east, west = clients
+    topic, group = fresh("restarted"), fresh("restarted-group")
+    await create(east, topic)
+    link = pair.link("restarted.*", sync_group_offsets_interval_s=0.3)
+    mirror = f"{link.source.alias}.{topic}"
+    await create(west, mirror)
+    await produce(west, mirror, some(5, "foreign"))
+    for _ in range(4):
+        await produce(east, topic, some(10))
+    async with running(link) as first:
+        await copied_to(west, link, topic, 40)
+        await first.stop()
+    await east.commit(group, {TopicPartition(topic, 0): Committed(17)})
+
+    async def translated():
+        found = await west.committed(group)
+        return {tp: at.offset for tp, at in found.items()} == {TopicPartition(mirror, 0): 22}
+
+    async with running(link):
+        await eventually(translated, "a position of before the restart is translated, exactly")
