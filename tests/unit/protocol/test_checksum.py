@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.records.checksum import with_other_front
 
 _fronts = st.binary(min_size=40, max_size=40)
-_EDGES = [0, 1, 255, 256, 257, 65_535, 65_536, 65_537, 1 << 20, (1 << 24) + 1]
+_EDGES = [0, 1, 4095, 4096, 4097, 8191, 65_535, 65_536, 65_537, 1 << 20, (1 << 24) + 1]
 
 
 def through(first: bytes, second: bytes, payload: bytes) -> int:
