@@ -223,9 +223,11 @@ class ProduceLane:
         """Whether nothing is queued or in flight."""
         return not (self._queue or self._in_flight or self._failed)
 
-    def acknowledged(self, pending: Pending, base_offset: int) -> None:
-        """The broker has the batch at `base_offset`."""
-        self._landed(pending)
+    def acknowledged(self, pending: Pending, base_offset: int) -> bool:
+        """The broker has the batch at `base_offset`. Whether there is more to send; False, and nothing is
+        done, for a batch that nobody waits for any more."""
+        if not self._landed(pending):
+            return False
         pending.base_offset = base_offset
         pending.segments = None
         ticket = pending.ticket
@@ -234,6 +236,7 @@ class ProduceLane:
         self._attempt = 0
         if not ticket.open or self._failed or self.error is not None:
             self._settle(None)
+        return bool(self._queue)
 
     def retry(self, pending: Pending, now: float) -> None:
         """The batch may not have been written: send it again, first, after a back-off."""
@@ -268,11 +271,16 @@ class ProduceLane:
         """Whether a batch before `pending` has failed or has no answer yet."""
         return bool(self._failed) or (pending in self._in_flight and self._in_flight[0] is not pending)
 
-    def _landed(self, pending: Pending) -> None:
-        if self._in_flight[0] is pending:  # nearly always: answers come in order
-            self._in_flight.popleft()
+    def _landed(self, pending: Pending) -> bool:
+        """It is not on its way any more; False where it was not."""
+        in_flight = self._in_flight
+        if in_flight and in_flight[0] is pending:  # nearly always: answers come in order
+            in_flight.popleft()
+        elif pending in in_flight:
+            in_flight.remove(pending)
         else:
-            self._in_flight.remove(pending)
+            return False
+        return True
 
     def _settle(self, failed_at: float | None) -> None:
         if self.error is not None:

@@ -222,8 +222,7 @@ class KafkaSink:
         lane.leader = -1
 
     def _landed(self, lane: ProduceLane, pending: Pending, base_offset: int) -> None:
-        if lane.owns(pending):
-            lane.acknowledged(pending, base_offset)
+        if lane.acknowledged(pending, base_offset):
             self._wake(lane)
 
     def _failed(self, lane: ProduceLane, pending: Pending, answer: PartitionProduceResponse) -> None:
