@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from broker.replication.fetch_session import Key
 from broker.replication.leader_fetcher import Connect, FetcherSettings, LeaderFetcher
 from broker.replication.throttle import Throttle
+from protocol.client.fetch_session import Key
 
 if TYPE_CHECKING:
     from broker.replication.partition import Partition

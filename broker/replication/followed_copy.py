@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker.log import LogError
-from broker.replication.fetch_session import Position
 from broker.replication.truncation import UNDEFINED, where_to_cut
+from protocol.client.fetch_session import Position
 
 if TYPE_CHECKING:
     from broker.replication.partition import Partition

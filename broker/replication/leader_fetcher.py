@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from broker.log import AppendRefused, LogError
 from broker.replication.cutting_back import LEADERSHIP_ERRORS, CuttingBack, now
-from broker.replication.fetch_session import FetchSession, Key
 from broker.replication.flushing import on_disk
 from broker.replication.followed_copy import Copy
 from broker.replication.throttle import Throttle
+from protocol.client.fetch_session import FetchSession, Key
 from protocol.errors import DecodeError, ErrorCode, KafkaError, ProtocolError
 from protocol.messages.fetch_request import FetchRequest, ReplicaState
 from protocol.messages.fetch_response import FetchResponse, PartitionData

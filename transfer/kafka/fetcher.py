@@ -3,7 +3,7 @@
 Owns asking and waiting; what answers mean is decided in `positions`, what follows from them in `source`. A
 broker answers one request of a connection at a time, so an idle long poll would hold up other partitions:
 there are a few connections per broker, each asks for its share, and a partition is asked for in at most one
-of them.
+of them, if it can be always in the same one: what that has told the broker holds on (`reading_session`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from transfer.kafka.fetch_body import fetch_body
 from transfer.kafka.fetch_size import FetchSize
 from transfer.kafka.positions import Trouble, outcomes
 from transfer.kafka.reading import Reading
+from transfer.kafka.reading_session import ReadingSession
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -42,6 +43,8 @@ class FetchSettings:
     busy_wait_ms: int = 20
     """The longest poll while some partition of the broker is paused or backs off, so that it is not late."""
     connections_per_broker: int = 2
+    session_from: int = 32
+    """Partitions in one request from which on those at the end of their logs get a fetch session."""
     gone_after_s: float = 5.0
     """How long a topic must be unknown, or a position too high, before that counts as a fact."""
 
@@ -67,8 +70,7 @@ class BrokerFetcher:
         self._size = FetchSize(settings.partition_max_bytes)
         self._wake = asyncio.Event()
         self._tasks = [
-            on_duty(self._run(f"fetch-{id(self):x}-{number}"), broken)
-            for number in range(settings.connections_per_broker)
+            on_duty(self._run(number), broken) for number in range(settings.connections_per_broker)
         ]
 
     def wake(self) -> None:
@@ -81,16 +83,18 @@ class BrokerFetcher:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self, lane: str) -> None:
+    async def _run(self, number: int) -> None:
         connection: Connection | None = None
+        session = ReadingSession(self._settings.partition_max_bytes, self._settings.session_from)
         try:
             while True:
-                picked, wait_ms = await self._picked()
+                picked, wait_ms = await self._picked(number)
                 try:
                     if connection is None or connection.closed or connection.retired:
-                        connection = await self._dial(lane)
+                        session.reset()
+                        connection = await self._dial(f"fetch-{id(self):x}-{number}")
                     asked_at = asyncio.get_running_loop().time()
-                    version, frame = await self._ask(connection, picked, wait_ms)
+                    version, frame = await self._ask(connection, session, picked, wait_ms)
                     await self._take_in(version, frame, picked, asked_at)
                     del frame  # its memory is needed before the next one is there
                 except ProtocolError as error:
@@ -102,8 +106,8 @@ class BrokerFetcher:
             if connection is not None:
                 await connection.close()
 
-    async def _picked(self) -> tuple[dict[TopicPartition, Reading], int]:
-        """Waits until there is something to ask; marks it as asked."""
+    async def _picked(self, number: int) -> tuple[dict[TopicPartition, Reading], int]:
+        """Waits until there is something for this connection to ask; marks it as asked."""
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
@@ -120,23 +124,35 @@ class BrokerFetcher:
                 continue
         share = -(-len(readings) // self._settings.connections_per_broker)
         self._turn = (self._turn + share) % len(ready)
-        mine = (ready[self._turn :] + ready[: self._turn])[:share]
+        ready = ready[self._turn :] + ready[: self._turn]
+        ready.sort(key=lambda reading: reading.asked_by != number)
+        mine = ready[:share]
         mine.sort(key=lambda reading: reading.catches_up)  # an answer has a limit: what is new comes first
         for reading in mine:
-            reading.asked = True
+            reading.asked, reading.asked_by = True, number
         free = all(reading.asked or reading.ready(now) for reading in readings)
         wait_ms = self._settings.max_wait_ms if free else self._settings.busy_wait_ms
         return {reading.tp: reading for reading in mine}, wait_ms
 
     async def _ask(
-        self, connection: Connection, picked: dict[TopicPartition, Reading], wait_ms: int
+        self,
+        connection: Connection,
+        session: ReadingSession,
+        picked: dict[TopicPartition, Reading],
+        wait_ms: int,
     ) -> tuple[int, memoryview]:
         """The answer's version and frame. Raises ProtocolError."""
         by_name = any(reading.topic_id == ZERO_UUID for reading in picked.values())
         version = connection.version_of(FetchRequest, _NEWEST_BY_NAME if by_name else None)
+        readings = picked.values()
+        while session.suits(version, readings):
+            body = session.body(version, readings, max_wait_ms=wait_ms, max_bytes=self._settings.max_bytes)
+            frame = await connection.frame(FetchRequest, version, body)
+            if session.heard(frame):
+                return version, frame
         body = fetch_body(
             version,
-            picked.values(),
+            readings,
             max_wait_ms=wait_ms,
             max_bytes=self._settings.max_bytes * self._size.factor,
             partition_max_bytes=self._settings.partition_max_bytes * self._size.factor,

@@ -25,6 +25,8 @@ class Reading:
     last_stable_offset: int = -1
     log_start_offset: int = -1
     asked: bool = False
+    asked_by: int = -1
+    """The connection that asked last."""
     paused: bool = False
     closed: bool = False
     not_before: float = 0.0

@@ -8,6 +8,7 @@ sequences (KIP-98), and looks at each checksum. Chances are drawn from a seed.
 import asyncio
 import random
 from collections.abc import Callable
+from typing import Any
 
 import crc32c
 import pytest
@@ -33,6 +34,8 @@ from transfer.kafka.source import KafkaSource
 from transfer.ledger import Copied, ProducerState
 
 _NOT_LEADER, _NOT_ENOUGH, _NOT_ENOUGH_AFTER, _UNKNOWN = 6, 19, 20, -1
+_NO_SUCH_SESSION, _OTHER_EPOCH = 70, 71
+_BATCHES_PER_S = 60.0
 _SIZES = (1, 100, 8120, 8121, 8122, 8123, 8124, 30_000, 300_000)
 """Of values: some make batches of about the size from which checksums are moved, some frames for slabs."""
 
@@ -43,11 +46,28 @@ def topic_id(name: str) -> bytes:
     return name.encode().rjust(16, b"-")
 
 
-class Source:
-    """Logs that are complete, and brokers that seldom give them away."""
+class _Session:
+    """What a broker keeps of a reader (KIP-227)."""
 
-    def __init__(self, chance: random.Random, cluster: FakeCluster, batches: int, trouble: float) -> None:
+    def __init__(self) -> None:
+        self.epoch = 1
+        self.asked: dict[TopicPartition, Any] = {}
+        self.told: dict[TopicPartition, tuple[int, int]] = {}
+
+
+class Source:
+    """Logs that are complete, or grow, and brokers that seldom give them away."""
+
+    def __init__(
+        self, chance: random.Random, cluster: FakeCluster, batches: int, trouble: float, *, grows: bool
+    ) -> None:
         self._chance, self._cluster, self._trouble = chance, cluster, trouble
+        self._grows, self._began = grows, asyncio.get_running_loop().time()
+        self._sessions: dict[tuple[int, int], _Session] = {}
+        self.continued = 0
+        """Requests of a session that name only what has changed."""
+        self.served = 0
+        """Batches, whole ones."""
         self.logs: dict[TopicPartition, list[bytes]] = {}
         self.values: dict[TopicPartition, list[int]] = {}
         for name, leaders in cluster.leaders.items():
@@ -62,27 +82,72 @@ class Source:
                     offset += len(some)
         cluster.on(ApiKey.FETCH, self._fetch)
 
-    async def _fetch(self, node: int, request: object) -> FetchResponse | None:
+    async def _fetch(self, node: int, request: Any) -> FetchResponse | None:
         chance = self._chance
         if chance.random() < self._trouble:
             return None
         names = {topic_id(name): name for name in self._cluster.leaders}
-        left, found = request.max_bytes, []  # type: ignore[attr-defined]
-        for topic in request.topics:  # type: ignore[attr-defined]
-            name = topic.topic or names[topic.topic_id]
-            rows = []
-            for part in topic.partitions:
-                row = self._row(node, TopicPartition(name, part.partition), part, left)
-                left -= len(row.records or b"")
-                rows.append(row)
-                if chance.random() < self._trouble:
-                    rows.append(row)  # twice: no broker does
-            found.append(FetchableTopicResponse(topic=name, topic_id=topic_id(name), partitions=rows))
-        if not any(row.records or row.error_code for topic in found for row in topic.partitions):
+        named = {
+            TopicPartition(topic.topic or names[topic.topic_id], part.partition): part
+            for topic in request.topics
+            for part in topic.partitions
+        }
+        session, session_id = None, 0
+        if request.session_epoch == 0 and chance.random() >= self._trouble:
+            session, session_id = _Session(), chance.randint(1, 1 << 30)
+            self._sessions[node, session_id] = session
+            session.asked = dict(named)
+        elif request.session_epoch > 0:
+            session_id = request.session_id
+            session = self._sessions.get((node, session_id))
+            if session is None or chance.random() < self._trouble:
+                self._sessions.pop((node, session_id), None)
+                return FetchResponse(error_code=_NO_SUCH_SESSION)
+            if session.epoch != request.session_epoch:
+                return FetchResponse(error_code=_OTHER_EPOCH)
+            session.epoch += 1
+            self.continued += 1
+            for topic in request.forgotten_topics_data:
+                for index in topic.partitions:
+                    del session.asked[TopicPartition(topic.topic or names[topic.topic_id], index)]
+            session.asked |= named
+        found = self._rows(node, named if session is None else session.asked, request.max_bytes)
+        if session is not None:
+            found = [
+                (tp, row) for tp, row in found if self._is_news(session, tp, row) or not request.session_epoch
+            ]
+        if not any(row.records or row.error_code for _, row in found):
             await asyncio.sleep(0.005)
-        return FetchResponse(responses=found)
+        topics: dict[str, list[PartitionData]] = {}
+        for tp, row in found:
+            topics.setdefault(tp.topic, []).append(row)
+        return FetchResponse(
+            session_id=session_id,
+            responses=[
+                FetchableTopicResponse(topic=name, topic_id=topic_id(name), partitions=rows)
+                for name, rows in topics.items()
+            ],
+        )
 
-    def _row(self, node: int, tp: TopicPartition, part: object, left: int) -> PartitionData:
+    @staticmethod
+    def _is_news(session: _Session, tp: TopicPartition, row: PartitionData) -> bool:
+        told = (row.high_watermark, row.last_stable_offset)
+        before, session.told[tp] = session.told.get(tp), told
+        return bool(row.records or row.error_code or told != before)
+
+    def _rows(
+        self, node: int, asked: dict[TopicPartition, Any], left: int
+    ) -> list[tuple[TopicPartition, PartitionData]]:
+        found = []
+        for tp, part in asked.items():
+            row = self._row(node, tp, part, left)
+            left -= len(row.records or b"")
+            found.append((tp, row))
+            if self._chance.random() < self._trouble:
+                found.append((tp, row))  # twice: no broker does
+        return found
+
+    def _row(self, node: int, tp: TopicPartition, part: Any, left: int) -> PartitionData:
         chance, log = self._chance, self.logs[tp]
         row = PartitionData(partition_index=tp.partition, records=b"")
         if self._cluster.leaders[tp.topic][tp.partition][0] != node:
@@ -91,20 +156,23 @@ class Source:
         if chance.random() < self._trouble:
             row.error_code = chance.choice((_NOT_LEADER, _UNKNOWN))
             return row
-        end = len(self.values[tp])
+        if self._grows:
+            log = log[: 1 + int((asyncio.get_running_loop().time() - self._began) * _BATCHES_PER_S)]
+        end = read_header(log[-1]).next_offset
         row.high_watermark, row.last_stable_offset, row.log_start_offset = end, end, 0
         given, size = [], 0
         for batch in log:
-            if read_header(batch).next_offset > part.fetch_offset:  # type: ignore[attr-defined]
+            if read_header(batch).next_offset > part.fetch_offset:
                 given.append(batch)
                 size += len(batch)
-                if size > part.partition_max_bytes:  # type: ignore[attr-defined]
+                if size > part.partition_max_bytes:
                     break
         row.records = b"".join(given)
         if left <= 0:
             row.records = b""
         elif len(given) > 1 and chance.random() < 0.5:
-            row.records = row.records[: -chance.randint(1, len(given[-1]) - 1)]
+            row.records = row.records[: -chance.randint(1, len(given.pop()) - 1)]
+        self.served += len(given) if row.records else 0
         return row
 
 
@@ -244,7 +312,10 @@ async def _copy(
     highest: tuple[int, int] = (18, 13),
     ids: bool = True,
     interrupted: bool = False,
-) -> None:
+    grows: bool = False,
+    session_from: int = 1,
+) -> int:
+    """Requests of a session that named only what had changed."""
     chance = random.Random(seed)
     async with FakeCluster(2) as there, FakeCluster(2) as here:
         for cluster in (there, here):
@@ -254,12 +325,16 @@ async def _copy(
                 cluster.topic(name, leaders, topic_id=topic_id(name) if ids else bytes(16))
         for broker in here.brokers.values():
             broker.takes_slowly()
-        source, target = Source(chance, there, batches, trouble / 2), Target(chance, here, trouble)
+        source = Source(chance, there, batches, trouble / 2, grows=grows)
+        target = Target(chance, here, trouble)
         async with (
             ClusterClient(there.bootstrap, retry=FAST) as from_there,
             ClusterClient(here.bootstrap, retry=FAST) as to_here,
         ):
-            reading = KafkaSource(from_there, FetchSettings(max_bytes=1 << 20, partition_max_bytes=1 << 19))
+            settings = FetchSettings(
+                max_bytes=1 << 20, partition_max_bytes=1 << 19, session_from=session_from
+            )
+            reading = KafkaSource(from_there, settings)
             writing = KafkaSink(to_here, ProduceSettings(request_bytes=1 << 18))
             watching = Watching()
             watching.left = len(source.logs)
@@ -272,7 +347,8 @@ async def _copy(
                 async with asyncio.timeout(60):
                     while interrupted and not watching.over.is_set():
                         await asyncio.sleep(0.05)
-                        for tp in [tp for tp in source.logs if tp in engine][:2]:
+                        # Of a partition of which nothing is booked, nobody knows the producer.
+                        for tp in [tp for tp in watching.at if tp in engine][:2]:
                             await _interrupt(engine, writing, watching, tp, until=len(source.values[tp]))
                     await watching.over.wait()
             finally:
@@ -284,6 +360,8 @@ async def _copy(
         await asyncio.sleep(0.1 if trouble else 0)  # what is late is there then
     assert not target.faults + watching.failures, target.faults + watching.failures
     assert {tp: log.values for tp, log in target.logs.items()} == source.values
+    assert trouble or source.served == sum(map(len, source.logs.values()))  # nothing twice
+    return source.continued
 
 
 async def _shake(chance: random.Random, clusters: tuple[FakeCluster, FakeCluster]) -> None:
@@ -317,6 +395,20 @@ _LOOPS = pytest.mark.parametrize(
 def test_all_arrives_in_order_whatever_brokers_do(loop: Bare, versions: tuple[int, int]) -> None:
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(_copy(sum(versions), trouble=0.03, batches=30, highest=versions))
+
+
+@_LOOPS
+@pytest.mark.parametrize("trouble", [0.0, 0.03])
+def test_what_is_written_meanwhile_comes_within_sessions(loop: Bare, trouble: float) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        continued = runner.run(_copy(3, trouble=trouble, batches=60, grows=True))
+    assert continued > 20
+
+
+@_LOOPS
+def test_few_partitions_get_no_session(loop: Bare) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert not runner.run(_copy(4, trouble=0.0, batches=20, grows=True, session_from=5))
 
 
 @_LOOPS

@@ -1,8 +1,7 @@
-"""A follower's side of an incremental fetch session (KIP-227): what the leader was told, and what to tell
-next.
+"""A reader's side of an incremental fetch session (KIP-227): what the broker was told, and what to tell next.
 
-Pure. With thousands of partitions most stand still between two fetches; a session names only those that
-moved, came or went. (Kafka: `FetchSessionHandler`.)
+Followers and links use it. Pure. With thousands of partitions most stand still between two fetches; a session
+names only those that moved, came or went. (Kafka: `FetchSessionHandler`.)
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ Key = tuple[bytes, int]
 
 
 class Position(NamedTuple):
-    """Where a follower stands in a partition, as its fetches say it."""
+    """Where a reader stands in a partition, as its fetches say it."""
 
     offset: int
     leader_epoch: int
     last_epoch: int
     """Epoch of the last batch that it has: the leader answers with where that epoch ended there (KIP-595)."""
-    start_offset: int
+    start_offset: int = -1
+    """Of a follower's own log; others have none."""
 
 
 class FetchSession:
-    """One session at one leader: `want` and `forget` say what it is about, `next` what to ask for that.
+    """One session at one broker: `want` and `forget` say what it is about, `next` what to ask for that.
 
     After `reset` the next request is a full one, which begins another session.
     """
@@ -41,7 +41,7 @@ class FetchSession:
         self.session_id = _NO_SESSION
         self.epoch = _INITIAL_EPOCH
         self._wanted: dict[Key, Position] = {}
-        self._told: set[Key] = set()  # the leader's partitions of the session
+        self._told: set[Key] = set()  # the broker's partitions of the session
         self._changed: dict[Key, Position] = {}
         self._gone: dict[Key, None] = {}
 
@@ -64,7 +64,7 @@ class FetchSession:
         self.session_id, self.epoch = _NO_SESSION, _INITIAL_EPOCH
 
     def next(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What to put into the next request, so that the leader serves exactly what is wanted."""
+        """What to put into the next request, so that the broker serves exactly what is wanted."""
         if self.epoch == _INITIAL_EPOCH:
             changed, gone = self._wanted, {}
             self._told = set(changed)
@@ -94,7 +94,7 @@ class FetchSession:
         )
 
     def answered(self, session_id: int) -> None:
-        """The leader has taken the request."""
+        """The broker has taken the request."""
         if self.epoch == _INITIAL_EPOCH:
             self.session_id = session_id
             if session_id == _NO_SESSION:  # it has no room for one: the next request is full again

@@ -1,10 +1,10 @@
-"""A follower's fetch session against the leader's own cache of sessions."""
+"""A reader's fetch session against a broker's own cache of sessions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.replication.fetch_session import FetchSession, Key, Position
 from broker.server.fetch_sessions import FetchSessionCache, partitions_of
+from protocol.client.fetch_session import FetchSession, Key, Position
 from protocol.messages.fetch_request import FetchRequest
 
 VERSION = 17
