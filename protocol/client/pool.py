@@ -97,6 +97,8 @@ class ConnectionPool:
             raise error from failure
         self._failures.pop(address, None)
         await self._retire(self._open.get((address, lane)))
+        # Nobody may ever ask again for where a broker was, or for the lane of a reader that has ended.
+        self._open = {place: one for place, one in self._open.items() if not one.closed}
         self._open[address, lane] = connection
         if self._was_closed():  # while this was connecting
             await self.close()
