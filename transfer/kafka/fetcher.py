@@ -112,11 +112,12 @@ class BrokerFetcher:
         while True:
             now = loop.time()
             readings = self._readings()
-            ready = [reading for reading in readings if reading.ready(now)]
+            idle = [reading for reading in readings if not reading.asked]
+            ready = [reading for reading in idle if reading.ready(now)]
             if ready:
                 break
             self._wake.clear()
-            held = [r.not_before for r in readings if r.not_before > now and not (r.asked or r.paused)]
+            held = [r.not_before for r in idle if r.not_before > now and not r.paused]
             try:
                 async with asyncio.timeout_at(min(held) if held else None):
                     await self._wake.wait()
@@ -124,14 +125,14 @@ class BrokerFetcher:
                 continue
         share = -(-len(readings) // self._settings.connections_per_broker)
         self._turn = (self._turn + share) % len(ready)
-        ready = ready[self._turn :] + ready[: self._turn]
-        ready.sort(key=lambda reading: reading.asked_by != number)
-        mine = ready[:share]
+        mine = ready[self._turn :] + ready[: self._turn]
+        if len(mine) > share:
+            mine.sort(key=lambda reading: reading.asked_by != number)
+            del mine[share:]
         mine.sort(key=lambda reading: reading.catches_up)  # an answer has a limit: what is new comes first
         for reading in mine:
             reading.asked, reading.asked_by = True, number
-        free = all(reading.asked or reading.ready(now) for reading in readings)
-        wait_ms = self._settings.max_wait_ms if free else self._settings.busy_wait_ms
+        wait_ms = self._settings.max_wait_ms if len(ready) == len(idle) else self._settings.busy_wait_ms
         return {reading.tp: reading for reading in mine}, wait_ms
 
     async def _ask(
