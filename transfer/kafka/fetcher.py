@@ -129,7 +129,7 @@ class BrokerFetcher:
         if len(mine) > share:
             mine.sort(key=lambda reading: reading.asked_by != number)
             del mine[share:]
-        mine.sort(key=lambda reading: reading.catches_up)  # an answer has a limit: what is new comes first
+        mine = _in_turn(mine)
         for reading in mine:
             reading.asked, reading.asked_by = True, number
         wait_ms = self._settings.max_wait_ms if len(ready) == len(idle) else self._settings.busy_wait_ms
@@ -171,6 +171,7 @@ class BrokerFetcher:
             if isinstance(outcome, Trouble):
                 troubles.append((reading, outcome))
             elif outcome is not None:
+                reading.served_at = now
                 arrived.append((reading, outcome))
         self._size.answered(_largest(arrived), now - asked_at)
         for reading, _ in troubles:
@@ -198,6 +199,17 @@ class BrokerFetcher:
         for reading in readings:
             reading.asked = False
         self._wake.set()
+
+
+def _in_turn(readings: list[Reading]) -> list[Reading]:
+    """The order to ask in. An answer has a limit, so what is new comes before those that catch up, and of these
+    first who has had nothing for the longest time. One of them comes before all: a batch that is larger than
+    the partition's limit is only given to the first one with data (KIP-74)."""
+    behind = [reading for reading in readings if reading.catches_up]
+    if not behind:
+        return readings
+    behind.sort(key=lambda reading: reading.served_at)
+    return [behind[0], *(reading for reading in readings if not reading.catches_up), *behind[1:]]
 
 
 def _largest(arrived: Iterable[Arrival]) -> int:

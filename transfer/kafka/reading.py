@@ -27,6 +27,8 @@ class Reading:
     asked: bool = False
     asked_by: int = -1
     """The connection that asked last."""
+    served_at: float = 0.0
+    """When it last had data."""
     paused: bool = False
     closed: bool = False
     not_before: float = 0.0
