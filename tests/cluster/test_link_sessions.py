@@ -6,6 +6,8 @@ import random
 import pytest
 
 from protocol.client.fetch_session import FetchSession
+from protocol.errors import ErrorCode
+from protocol.messages.fetch_request import FetchRequest
 from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
 from tests.cluster.links import (
@@ -89,3 +91,30 @@ async def test_partitions_that_come_are_told_to_the_broker(pair, clients):
 async def _has(client, link, topic, partition, records):
     ledger = (await read_ledgers(client, link.name)).get(TopicPartition(topic, partition))
     return ledger is not None and ledger.records == records
+
+
+async def test_a_link_that_stops_gives_its_slots_back(pair, clients, monkeypatch):
+    east, _ = clients
+    granted: set[int] = set()
+    take = FetchSession.answered
+
+    def noted(self, session_id):
+        granted.add(session_id)
+        take(self, session_id)
+
+    monkeypatch.setattr(FetchSession, "answered", noted)
+    topic = fresh("leaving")
+    await create(east, topic, PARTITIONS)
+    link = pair.link(topic)
+    async with running(link) as run:
+        await eventually(lambda: _are(granted, 2), "a session for each connection")
+        await run.stop()
+    assert 0 not in granted
+    connection = await east.connection_to(1)
+    for session_id in granted:
+        answer = await connection.send(FetchRequest(session_id=session_id, session_epoch=5), 17)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+async def _are(found, count):
+    return len(found) == count

@@ -12,7 +12,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
+from protocol.client.asking import MAIN_LANE
 from protocol.client.connection import Connection
 from protocol.errors import ProtocolError
 from protocol.messages.fetch_request import FetchRequest
@@ -29,6 +31,8 @@ _log = logging.getLogger("isthmus.transfer")
 
 _NEWEST_BY_NAME = 12
 """Later versions of Fetch name topics by id only (KIP-516)."""
+
+_FAREWELL_S: Final = 1.0
 
 Arrival = tuple[Reading, Chunk | SourceFault]
 
@@ -69,6 +73,11 @@ class BrokerFetcher:
         self._turn = 0
         self._size = FetchSize(settings.partition_max_bytes)
         self._wake = asyncio.Event()
+        clock = asyncio.get_running_loop().time
+        self._sessions = [
+            ReadingSession(settings.partition_max_bytes, settings.session_from, clock)
+            for _ in range(settings.connections_per_broker)
+        ]
         self._tasks = [
             on_duty(self._run(number), broken) for number in range(settings.connections_per_broker)
         ]
@@ -78,14 +87,15 @@ class BrokerFetcher:
         self._wake.set()
 
     async def close(self) -> None:
-        """Ends the tasks and their connections."""
+        """Ends the tasks, their connections and sessions."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._say_farewell()
 
     async def _run(self, number: int) -> None:
         connection: Connection | None = None
-        session = ReadingSession(self._settings.partition_max_bytes, self._settings.session_from)
+        session = self._sessions[number]
         try:
             while True:
                 picked, wait_ms = await self._picked(number)
@@ -99,12 +109,30 @@ class BrokerFetcher:
                     del frame  # its memory is needed before the next one is there
                 except ProtocolError as error:
                     _log.info("fetch: %s", error)
+                    session.reset()
                     if connection is not None:
                         await connection.close()
                     await self._all_stale(picked)
         finally:
             if connection is not None:
+                if connection.closed:  # its broker may be away: closing does not wait for it
+                    session.reset()
                 await connection.close()
+
+    async def _say_farewell(self) -> None:
+        """Gives slots back that others would have to wait for (KIP-227). On the connection that all share:
+        those for reading may still be busy with a long poll."""
+        if not any(session.stands for session in self._sessions):
+            return
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                connection = await self._dial(MAIN_LANE)
+                version = connection.version_of(FetchRequest)
+                for session in self._sessions:
+                    if session.stands:
+                        await connection.frame(FetchRequest, version, session.farewell(version))
+        except (ProtocolError, TimeoutError) as error:
+            _log.debug("fetch: sessions are left behind: %s", error)
 
     async def _picked(self, number: int) -> tuple[dict[TopicPartition, Reading], int]:
         """Waits until there is something for this connection to ask; marks it as asked."""
@@ -202,9 +230,9 @@ class BrokerFetcher:
 
 
 def _in_turn(readings: list[Reading]) -> list[Reading]:
-    """The order to ask in. An answer has a limit, so what is new comes before those that catch up, and of these
-    first who has had nothing for the longest time. One of them comes before all: a batch that is larger than
-    the partition's limit is only given to the first one with data (KIP-74)."""
+    """The order to ask in. An answer has a limit, so what is new comes before those that catch up, and they
+    take turns: who has had nothing for the longest time is first. That one comes before all: a batch that is
+    larger than the partition's limit is only given to the first one with data (KIP-74)."""
     behind = [reading for reading in readings if reading.catches_up]
     if not behind:
         return readings

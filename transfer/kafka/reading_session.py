@@ -8,7 +8,8 @@ wait behind what was written long ago. Sessions need topic ids (Fetch v13).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from math import inf
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final
@@ -24,6 +25,11 @@ _IDS_FROM: Final = 13
 _READ_COMMITTED: Final = 1
 _ANSWER: Final = Struct(">4xBihi")
 """Behind the correlation id: the header's tags, throttle time, error code, session id."""
+_NO_SESSION: Final = 0
+_FINAL_EPOCH: Final = -1
+_NO_ROOM_S: Final = 30.0
+"""For how long a broker without a free slot is not asked again. To name all partitions costs more with a
+session than without, and others keep their slots for two minutes."""
 _REFUSALS: Final = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -37,18 +43,23 @@ class ReadingSession:
     """Of one connection. Each request that `body` makes is answered, and told to `heard`, before the next; or
     else `reset` is called."""
 
-    def __init__(self, partition_max_bytes: int, worth_from: int) -> None:
-        """`worth_from`: for fewer partitions no session is begun."""
+    def __init__(self, partition_max_bytes: int, worth_from: int, clock: Callable[[], float]) -> None:
+        """`worth_from`: for fewer partitions no session is begun. `clock`: seconds that only grow."""
         self._session = FetchSession(partition_max_bytes)
         self._worth_from = worth_from
         self._told: dict[Reading, tuple[int, int, int]] = {}
         self._full = True
+        self._left_behind = _NO_SESSION
+        """What the next full request names, so that its slot is free again (Kafka: `FetchMetadata`)."""
+        self._clock = clock
+        self._no_room_until = -inf
 
     def suits(self, version: int, picked: Collection[Reading]) -> bool:
         """Whether these are to be asked for within the session."""
-        return (
+        return bool(
             version >= _IDS_FROM
             and len(picked) >= self._worth_from
+            and (self._session.epoch or self._clock() >= self._no_room_until)
             and not any(reading.position < reading.last_stable_offset for reading in picked)
         )
 
@@ -71,7 +82,7 @@ class ReadingSession:
             min_bytes=1,
             max_bytes=max_bytes,
             isolation_level=_READ_COMMITTED,
-            session_id=session.session_id,
+            session_id=self._left_behind if self._full else session.session_id,
             session_epoch=session.epoch,
             topics=topics,
             forgotten_topics_data=forgotten,
@@ -90,14 +101,33 @@ class ReadingSession:
             return True
         if not code:
             self._session.answered(session_id)
+            if self._full:
+                self._left_behind = _NO_SESSION
+                if session_id == _NO_SESSION:
+                    self._no_room_until = self._clock() + _NO_ROOM_S
             return True
         refused_in_full = self._full
         self.reset()
+        if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+            self._left_behind = _NO_SESSION
         return refused_in_full or code not in _REFUSALS
 
     def reset(self) -> None:
-        """The next request names everything, and begins another session."""
+        """The next request names everything, and begins another session in place of this one."""
+        self._left_behind = self._session.session_id or self._left_behind
         self._session.reset()
+
+    @property
+    def stands(self) -> bool:
+        """Whether the broker has a session of this connection, as far as one knows."""
+        return self._session.session_id != _NO_SESSION
+
+    def farewell(self, version: int) -> list[Buffer]:
+        """A request after its header that ends the session and asks for nothing. It needs no answer."""
+        session_id = self._session.session_id
+        self._session.reset()
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=_FINAL_EPOCH)
+        return encode(request, version)
 
 
 def _key(reading: Reading) -> Key:
