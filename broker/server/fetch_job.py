@@ -31,11 +31,13 @@ from broker.server.fetch_sessions import (
     Wanted,
     partitions_of,
 )
+from broker.server.parted_logs import parted_at
 from broker.server.turns import ITEMS_IN_A_TURN
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
     LeaderIdAndEpoch,
@@ -263,6 +265,7 @@ class ClientFetch(Deferred):
             or log.high_watermark != wanted.high_watermark
             or log.start_offset != wanted.log_start_offset
             or asked.current_leader_epoch not in (-1, partition.leader_epoch)
+            or asked.current_leader_epoch < 0 <= asked.last_fetched_epoch  # of whatever term: compare
         ):
             return False
         self._leaders.append((partition, limit, 0))
@@ -281,9 +284,9 @@ class ClientFetch(Deferred):
             if self._version >= IDS_FROM and partition.topic_id != wanted.topic_id:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
             wanted.partition = partition
-            nearer = self._nearer(partition, wanted.asked.fetch_offset)
-            if nearer is not None:
-                return self._elsewhere(partition, wanted, nearer)
+            instead = self._instead(partition, wanted)
+            if instead is not None:
+                return instead
             return (yield from self._read(partition, wanted))
         except KafkaError as error:
             return self._refusal(name, index, error.code)
@@ -293,6 +296,20 @@ class ClientFetch(Deferred):
             if isinstance(error, CorruptLog):  # as Kafka counts: not what is merely somewhere else
                 self._broker.metrics.topic(name).failed_fetch += 1
             return self._refusal(name, index, self._broker.damage.code(str(partition), error))
+
+    def _instead(self, partition: Partition, wanted: Wanted) -> PartitionData | None:
+        """What is answered in place of records, if anything is."""
+        asked = wanted.asked
+        nearer = self._nearer(partition, asked.fetch_offset)
+        if nearer is not None:
+            return self._elsewhere(partition, wanted, nearer)
+        # A follower that serves may not be as far yet as the reader is, which parts nobody.
+        if asked.last_fetched_epoch >= 0 and partition.is_leader and not self._privileged:
+            parted = parted_at(partition.log, asked)
+            if parted is not None:
+                wanted.partition = None
+                return self._parted(partition, wanted, *parted)
+        return None
 
     def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
         log, asked = partition.log, wanted.asked
@@ -358,6 +375,24 @@ class ClientFetch(Deferred):
             log_start_offset=log.start_offset,
             aborted_transactions=[] if self._committed else None,
             preferred_read_replica=replica,
+            records=b"",
+        )
+
+    # -- another history (KIP-595)
+
+    def _parted(self, partition: Partition, wanted: Wanted, epoch: int, end: int) -> PartitionData:
+        """No records, only up to where both histories may be the same; answered at once."""
+        log, index = partition.log, wanted.asked.partition
+        if epoch < 0 or wanted.asked.fetch_offset < log.start_offset:
+            return self._refusal(partition.topic, index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        self._failed = True
+        return PartitionData(
+            partition_index=index,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.start_offset,
+            diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end),
+            aborted_transactions=None,
             records=b"",
         )
 

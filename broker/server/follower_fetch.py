@@ -24,6 +24,7 @@ from broker.replication.watched import Watcher
 from broker.server.context import RequestContext
 from broker.server.fetch_job import ClientFetch, Found, Need, replica_of
 from broker.server.fetch_sessions import FetchSession, Wanted
+from broker.server.parted_logs import parted_at
 from broker.server.session_changes import SessionChanges
 from protocol.messages.fetch_request import FetchPartition, FetchRequest
 from protocol.messages.fetch_response import EpochEndOffset, PartitionData
@@ -171,19 +172,19 @@ class FollowerFetch(ClientFetch):
 
     def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
         asked, log = wanted.asked, partition.log
-        if asked.last_fetched_epoch >= 0:
-            epoch, end = log.epoch_end_offset(asked.last_fetched_epoch)
-            if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
-                self._size = max(self._size, self._min_bytes)  # answered at once
-                return PartitionData(
-                    partition_index=asked.partition,
-                    high_watermark=log.high_watermark,
-                    last_stable_offset=log.last_stable_offset,
-                    log_start_offset=log.start_offset,
-                    diverging_epoch=EpochEndOffset(epoch=max(epoch, 0), end_offset=max(end, 0)),
-                    aborted_transactions=None,
-                    records=b"",
-                )
+        parted = parted_at(log, asked)
+        if parted is not None:
+            self._size = max(self._size, self._min_bytes)  # answered at once
+            epoch, end = parted
+            return PartitionData(
+                partition_index=asked.partition,
+                high_watermark=log.high_watermark,
+                last_stable_offset=log.last_stable_offset,
+                log_start_offset=log.start_offset,
+                diverging_epoch=EpochEndOffset(epoch=max(epoch, 0), end_offset=max(end, 0)),
+                aborted_transactions=None,
+                records=b"",
+            )
         if log.start_offset <= asked.fetch_offset <= log.end_offset:
             self._follow(partition, asked)
         throttle = self._broker.replicating.leader_throttle

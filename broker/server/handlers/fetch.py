@@ -7,8 +7,9 @@
   the whole batch.
 - The last stable offset is never -1: some readers wait for their position to reach it. The aborted list is
   null for read_uncommitted and a list, possibly empty, for read_committed.
-- Leader epochs are checked from v9 (KIP-320); topic ids replace names from v13 (KIP-516); a wrong leader is
-  corrected from v16 (KIP-951).
+- Leader epochs are checked from v9 (KIP-320), and from v12 the epoch of the last batch that a reader has:
+  where its log parts from ours it is told so, instead of records that do not continue it (KIP-595).
+- Topic ids replace names from v13 (KIP-516); a wrong leader is corrected from v16 (KIP-951).
 - With `replica.selector.class` a leader sends consumers from v11 on to an in-sync replica in their rack
   (KIP-392), and followers serve them up to the high watermark that they know.
 - Large answers go from the page cache to the socket without being read; what is not cached is brought there
