@@ -298,18 +298,42 @@ class ClientFetch(Deferred):
             return self._refusal(name, index, self._broker.damage.code(str(partition), error))
 
     def _instead(self, partition: Partition, wanted: Wanted) -> PartitionData | None:
-        """What is answered in place of records, if anything is."""
+        """What is answered in place of records, if anything is: where to read from now on, or up to where
+        both histories may be the same (KIP-595)."""
         asked = wanted.asked
         nearer = self._nearer(partition, asked.fetch_offset)
         if nearer is not None:
-            return self._elsewhere(partition, wanted, nearer)
+            aborted: list[AbortedTransaction] | None = [] if self._committed else None
+            return self._without_records(
+                partition, asked.partition, aborted_transactions=aborted, preferred_read_replica=nearer
+            )
         # A follower that serves may not be as far yet as the reader is, which parts nobody.
-        if asked.last_fetched_epoch >= 0 and partition.is_leader and not self._privileged:
-            parted = parted_at(partition.log, asked)
-            if parted is not None:
-                wanted.partition = None
-                return self._parted(partition, wanted, *parted)
-        return None
+        if asked.last_fetched_epoch < 0 or not partition.is_leader or self._privileged:
+            return None
+        parted = parted_at(partition.log, asked)
+        if parted is None:
+            return None
+        wanted.partition = None
+        epoch, end = parted
+        if epoch < 0 or asked.fetch_offset < partition.log.start_offset:
+            return self._refusal(partition.topic, asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        diverging = EpochEndOffset(epoch=epoch, end_offset=end)
+        return self._without_records(
+            partition, asked.partition, aborted_transactions=None, diverging_epoch=diverging
+        )
+
+    def _without_records(self, partition: Partition, index: int, **more: Any) -> PartitionData:
+        """Answered at once."""
+        self._failed = True
+        log = partition.log
+        return PartitionData(
+            partition_index=index,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.start_offset,
+            records=b"",
+            **more,
+        )
 
     def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
         log, asked = partition.log, wanted.asked
@@ -363,38 +387,6 @@ class ClientFetch(Deferred):
             self._rack, offset, partition.leader, members, partial(metadata.rack_on, self._listener)
         )
         return None if chosen == partition.leader else chosen
-
-    def _elsewhere(self, partition: Partition, wanted: Wanted, replica: int) -> PartitionData:
-        """No records, only where to read from now on; answered at once."""
-        self._failed = True
-        log = partition.log
-        return PartitionData(
-            partition_index=wanted.asked.partition,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.start_offset,
-            aborted_transactions=[] if self._committed else None,
-            preferred_read_replica=replica,
-            records=b"",
-        )
-
-    # -- another history (KIP-595)
-
-    def _parted(self, partition: Partition, wanted: Wanted, epoch: int, end: int) -> PartitionData:
-        """No records, only up to where both histories may be the same; answered at once."""
-        log, index = partition.log, wanted.asked.partition
-        if epoch < 0 or wanted.asked.fetch_offset < log.start_offset:
-            return self._refusal(partition.topic, index, ErrorCode.OFFSET_OUT_OF_RANGE)
-        self._failed = True
-        return PartitionData(
-            partition_index=index,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.start_offset,
-            diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end),
-            aborted_transactions=None,
-            records=b"",
-        )
 
     # -- refusals
 
