@@ -275,13 +275,21 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=3, help="turns of ours; medians are shown")
     parser.add_argument("--mm2-repeat", type=int, default=1, help="turns of each MirrorMaker 2")
     parser.add_argument("--minutes", type=float, default=RUN_S / 60, help="limit of the whole run")
-    parser.add_argument("--only", action="append", metavar="TEXT", help="parts whose name holds TEXT")
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="the part of this name, else those that hold it"
+    )
     parser.add_argument("--no-mm2", action="store_true", help="ours alone")
     parser.add_argument("--brokers", choices=("kafka", "isthmus"), help="between which is copied")
     parser.add_argument("--list", action="store_true", help="names of the parts")
     parser.add_argument("--json", type=Path, default=ROOT / "build" / "bench" / "link.json")
     options = parser.parse_args()
-    parts = [part for part in PARTS if not options.only or any(text in part.name for text in options.only)]
+    names = {part.name for part in PARTS}
+    parts = [
+        part
+        for part in PARTS
+        if not options.only
+        or any(part.name == text if text in names else text in part.name for text in options.only)
+    ]
     if options.list:
         print("\n".join(part.name for part in parts))
         return 0
