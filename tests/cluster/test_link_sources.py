@@ -64,8 +64,13 @@ async def test_only_committed_records_are_copied_and_offsets_stay_exact(pair, cl
         await produce(east, topic, some(5, "plain"))
         committed = await asyncio.to_thread(transactions, pair.east, topic, plan)
         await produce(east, topic, some(5, "after"))
-        end = (await east.list_offsets({TopicPartition(topic, 0): -1}))[TopicPartition(topic, 0)].offset
-        assert end == 5 + 3 + 1 + 4 + 1 + 2 + 1 + 1 + 1 + 6 + 1 + 5
+        tp, end = TopicPartition(topic, 0), 5 + 3 + 1 + 4 + 1 + 2 + 1 + 1 + 1 + 6 + 1 + 5
+
+        async def all_marked() -> bool:
+            """An abort is answered before its markers are written."""
+            return (await east.list_offsets({tp: -1}))[tp].offset == end
+
+        await eventually(all_marked, "the last transaction is marked")
         await copied_to(west, link, topic, end)
     source = await consumed(pair.east, topic, 10 + len(committed))
     target = await consumed(pair.west, f"{link.source.alias}.{topic}", 10 + len(committed))
