@@ -21,16 +21,16 @@ from transfer.kafka.reading import Reading
 from transfer.kafka.topic_keys import read_key, written
 
 VERSIONS: Final = range(12, 19)
-_IDS_FROM: Final = 13
+IDS_FROM: Final = 13
 _NO_REPLICA_FROM: Final = 15
 """A consumer says that it is no replica by leaving that out (KIP-903)."""
 _HEAD: Final = Struct(">iiibii")
 """Longest wait, least bytes, most bytes, isolation level, session id, session epoch."""
-_READ_COMMITTED: Final = 1
+READ_COMMITTED: Final = 1
 _NO_SESSION: Final = (0, -1)
 _PARTITION: Final = Struct(">iiqiqix")
 """Partition, leader epoch, offset, epoch of the last batch, log start, most bytes, no tags."""
-_ANSWER: Final = Struct(">4xBihi")
+ANSWER: Final = Struct(">4xBihi")
 """Behind the correlation id: the header's tags, throttle time, error code, session id."""
 _READ: Final = Struct(">ihqqqBi")
 """Partition, error code, high watermark, last stable offset, log start offset, number of aborted transactions
@@ -66,12 +66,12 @@ def fetch_body(
             partition_max_bytes=partition_max_bytes,
         )
         return encode(request, version)
-    by_id = version >= _IDS_FROM
+    by_id = version >= IDS_FROM
     topics: dict[bytes | str, list[Reading]] = {}
     for reading in readings:  # one name may be that of two topics: one that was made again
         topics.setdefault(reading.topic_id if by_id else reading.tp.topic, []).append(reading)
     body = b"" if version >= _NO_REPLICA_FROM else b"\xff\xff\xff\xff"
-    body += _HEAD.pack(max_wait_ms, 1, max_bytes, _READ_COMMITTED, *_NO_SESSION) + uvarint(len(topics) + 1)
+    body += _HEAD.pack(max_wait_ms, 1, max_bytes, READ_COMMITTED, *_NO_SESSION) + uvarint(len(topics) + 1)
     parts: list[bytes] = [body]
     for key, those in topics.items():
         parts.append(written(key) if isinstance(key, str) else key)
@@ -120,7 +120,7 @@ def fetch_request(
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max_bytes,
-        isolation_level=1,
+        isolation_level=READ_COMMITTED,
         topics=list(topics.values()),
     )
 
@@ -134,12 +134,12 @@ def read(version: int, frame: memoryview) -> list[Read] | None:
         return None
     found: list[Read] = []
     try:
-        tags, _, code, _ = _ANSWER.unpack_from(frame)
+        tags, _, code, _ = ANSWER.unpack_from(frame)
         if tags or code:
             return None
-        topics, pos = read_uvarint(frame, _ANSWER.size)
+        topics, pos = read_uvarint(frame, ANSWER.size)
         for _ in range(topics - 1):
-            key, pos = read_key(frame, pos, by_id=version >= _IDS_FROM)
+            key, pos = read_key(frame, pos, by_id=version >= IDS_FROM)
             partitions, pos = read_uvarint(frame, pos)
             for _ in range(partitions - 1):
                 index, code, high, stable, start, aborted, replica = _READ.unpack_from(frame, pos)

@@ -70,7 +70,6 @@ class BrokerFetcher:
         self._readings = readings
         self._deliver = deliver
         self._trouble = trouble
-        self._turn = 0
         self._size = FetchSize(settings.partition_max_bytes)
         self._wake = asyncio.Event()
         clock = asyncio.get_running_loop().time
@@ -152,11 +151,9 @@ class BrokerFetcher:
             except TimeoutError:
                 continue
         share = -(-len(readings) // self._settings.connections_per_broker)
-        self._turn = (self._turn + share) % len(ready)
-        mine = ready[self._turn :] + ready[: self._turn]
-        if len(mine) > share:
-            mine.sort(key=lambda reading: reading.asked_by != number)
-            del mine[share:]
+        mine = ready
+        if len(ready) > share:  # the rest is for the other connections
+            mine = sorted(ready, key=lambda reading: reading.asked_by != number)[:share]
         mine = _in_turn(mine)
         for reading in mine:
             reading.asked, reading.asked_by = True, number

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from math import inf
-from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import Final
 
@@ -19,12 +18,9 @@ from protocol.codec import encode
 from protocol.errors import ErrorCode
 from protocol.messages.fetch_request import FetchRequest
 from protocol.types import Buffer
+from transfer.kafka.fetch_body import ANSWER, IDS_FROM, READ_COMMITTED
 from transfer.kafka.reading import Reading
 
-_IDS_FROM: Final = 13
-_READ_COMMITTED: Final = 1
-_ANSWER: Final = Struct(">4xBihi")
-"""Behind the correlation id: the header's tags, throttle time, error code, session id."""
 _NO_SESSION: Final = 0
 _FINAL_EPOCH: Final = -1
 _NO_ROOM_S: Final = 30.0
@@ -57,10 +53,10 @@ class ReadingSession:
     def suits(self, version: int, picked: Collection[Reading]) -> bool:
         """Whether these are to be asked for within the session."""
         return bool(
-            version >= _IDS_FROM
+            version >= IDS_FROM
             and len(picked) >= self._worth_from
             and (self._session.epoch or self._clock() >= self._no_room_until)
-            and not any(reading.position < reading.last_stable_offset for reading in picked)
+            and not any(reading.catches_up for reading in picked)
         )
 
     def body(
@@ -81,7 +77,7 @@ class ReadingSession:
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
-            isolation_level=_READ_COMMITTED,
+            isolation_level=READ_COMMITTED,
             session_id=self._left_behind if self._full else session.session_id,
             session_epoch=session.epoch,
             topics=topics,
@@ -93,7 +89,7 @@ class ReadingSession:
         """Notes an answer. False when it only says that there is no such session (any more): the same has to
         be asked once more, and is then asked in full."""
         try:
-            tags, _, code, session_id = _ANSWER.unpack_from(frame)
+            tags, _, code, session_id = ANSWER.unpack_from(frame)
         except StructError:
             tags = 1
         if tags:  # nobody sends any; whoever reads the answer will see what it is
