@@ -211,8 +211,8 @@ class LeaderFetcher:
 
     # -- fetching
 
-    def _begin_session(self) -> None:
-        self._session.reset()
+    def _begin_session(self, *, gone: bool = False) -> None:
+        self._session.reset(gone=gone)
         self._look_at_all = 0.0
 
     def _take_positions(self) -> None:
@@ -280,7 +280,7 @@ class LeaderFetcher:
         response = answer.result()
         code = ErrorCode.of(response.error_code)
         if code in _SESSION_ERRORS:
-            self._begin_session()
+            self._begin_session(gone=code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return None
         if code != ErrorCode.NONE:
             raise KafkaError(code, "Fetch was refused")

@@ -33,7 +33,7 @@ class Position(NamedTuple):
 class FetchSession:
     """One session at one broker: `want` and `forget` say what it is about, `next` what to ask for that.
 
-    After `reset` the next request is a full one, which begins another session.
+    After `reset` the next request is a full one, which begins another session in place of this one.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -60,8 +60,17 @@ class FetchSession:
             if key in self._told:
                 self._gone[key] = None
 
-    def reset(self) -> None:
-        self.session_id, self.epoch = _NO_SESSION, _INITIAL_EPOCH
+    @property
+    def stands(self) -> bool:
+        """Whether the broker has it, as far as one knows."""
+        return self.epoch != _INITIAL_EPOCH
+
+    def reset(self, *, gone: bool = False) -> None:
+        """`gone`: the broker has said that it has none. Else the next request names it, so that its slot is
+        free again (Kafka: `FetchMetadata`)."""
+        self.epoch = _INITIAL_EPOCH
+        if gone:
+            self.session_id = _NO_SESSION
 
     def next(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
         """What to put into the next request, so that the broker serves exactly what is wanted."""

@@ -45,8 +45,6 @@ class ReadingSession:
         self._worth_from = worth_from
         self._told: dict[Reading, tuple[int, int, int]] = {}
         self._full = True
-        self._left_behind = _NO_SESSION
-        """What the next full request names, so that its slot is free again (Kafka: `FetchMetadata`)."""
         self._clock = clock
         self._no_room_until = -inf
 
@@ -55,7 +53,7 @@ class ReadingSession:
         return bool(
             version >= IDS_FROM
             and len(picked) >= self._worth_from
-            and (self._session.epoch or self._clock() >= self._no_room_until)
+            and (self.stands or self._clock() >= self._no_room_until)
             and not any(reading.catches_up for reading in picked)
         )
 
@@ -71,14 +69,14 @@ class ReadingSession:
             if before.get(reading) != position:
                 session.want(_key(reading), Position(*position))
         self._told = told
-        self._full = not session.epoch
+        self._full = not session.stands
         topics, forgotten = session.next()
         request = FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
             isolation_level=READ_COMMITTED,
-            session_id=self._left_behind if self._full else session.session_id,
+            session_id=session.session_id,
             session_epoch=session.epoch,
             topics=topics,
             forgotten_topics_data=forgotten,
@@ -97,31 +95,26 @@ class ReadingSession:
             return True
         if not code:
             self._session.answered(session_id)
-            if self._full:
-                self._left_behind = _NO_SESSION
-                if session_id == _NO_SESSION:
-                    self._no_room_until = self._clock() + _NO_ROOM_S
+            if self._full and session_id == _NO_SESSION:
+                self._no_room_until = self._clock() + _NO_ROOM_S
             return True
         refused_in_full = self._full
-        self.reset()
-        if code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-            self._left_behind = _NO_SESSION
+        self._session.reset(gone=code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         return refused_in_full or code not in _REFUSALS
 
     def reset(self) -> None:
         """The next request names everything, and begins another session in place of this one."""
-        self._left_behind = self._session.session_id or self._left_behind
         self._session.reset()
 
     @property
     def stands(self) -> bool:
         """Whether the broker has a session of this connection, as far as one knows."""
-        return self._session.session_id != _NO_SESSION
+        return self._session.stands
 
     def farewell(self, version: int) -> list[Buffer]:
         """A request after its header that ends the session and asks for nothing. It needs no answer."""
         session_id = self._session.session_id
-        self._session.reset()
+        self._session.reset(gone=True)
         request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=_FINAL_EPOCH)
         return encode(request, version)
 

@@ -67,6 +67,18 @@ def test_a_leader_without_room_gets_full_requests() -> None:
         session.answered(0)
 
 
+def test_a_session_that_is_begun_anew_gives_the_slot_of_the_one_before_back() -> None:
+    session = FetchSession(100)
+    wanted = {KEYS[0]: Position(5, 1, 1, 0)}
+    request(session, wanted)
+    session.answered(77)
+    session.reset()
+    asked = request(session, wanted)
+    assert (asked.session_id, asked.session_epoch, len(asked.topics)) == (77, 0, 1)
+    session.reset(gone=True)
+    assert request(session, wanted).session_id == 0
+
+
 def test_nothing_new_names_nothing() -> None:
     session = FetchSession(100)
     wanted = {key: Position(5, 1, 1, 0) for key in KEYS}
