@@ -36,7 +36,7 @@ from bench.brokers.sides import OURS, ROOT, compile_modules, isthmus
 from bench.links import failover, mirrors, report
 from bench.links.catch_up import catch_up
 from bench.links.data import Data, fill
-from bench.links.live import live, without_copying
+from bench.links.live import live, without_a_link
 from bench.links.sides import CONTENDERS, MIRROR, MM2, TUNED, Ground, ground, mm2_script
 from protocol.errors import ProtocolError
 
@@ -63,6 +63,7 @@ class Run:
         self.mb = float(options.mb)
         self._repeats = {
             OURS: options.repeat,
+            report.ALONE: options.repeat,
             MIRROR: options.repeat,
             MM2: options.mm2_repeat,
             TUNED: options.mm2_repeat,
@@ -181,18 +182,19 @@ def many_partitions(run: Run) -> Iterator[Row]:
 
 
 def live_traffic(run: Run) -> Iterator[Row]:
-    seen: Sides = {}
-
-    async def turn(contender: str) -> dict[str, float | None]:
-        figures, new_topic_s = await live(contender, run.between)
-        seen.setdefault(contender, {"new_topic_s": new_topic_s})
-        return figures
+    def turn(contender: str) -> Awaitable[dict[str, float | None]]:
+        return without_a_link(run.between) if contender == report.ALONE else live(contender, run.between)
 
     run.turn(partial(turn, OURS))  # brokers whose JVMs are cold make the first turn's p99 a second
-    sides = run.sides(turn)
+    sides = run.sides(turn, contenders=(report.ALONE, *run.contenders))
     lost = run.given_up
-    yield report.less("1,000 records/s of 1 KB, ms", sides, ("p50_ms", "p99_ms"), 0.25) | {"given_up": lost}
-    yield report.alone("the same, one broker, no copy", run.turn(partial(without_copying, run.between)))
+    alone = sides.pop(report.ALONE, {})
+    latencies = {side: {name: each[name] for name in ("p50_ms", "p99_ms")} for side, each in sides.items()}
+    yield report.less("1,000 records/s of 1 KB, ms", latencies, ("p50_ms", "p99_ms"), 0.25) | {
+        "given_up": lost
+    }
+    yield report.alone("the same, a link that takes no time", alone)
+    seen = _only(sides, "new_topic_s")
     yield report.at_most("a new topic is seen", seen, _ours(seen, "new_topic_s"), _NEW_TOPIC_MAX_S)
 
 

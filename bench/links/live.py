@@ -8,10 +8,13 @@ all contenders' figures. Nothing is set otherwise than for catching up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, Producer
 from confluent_kafka import TopicPartition as Place
@@ -29,11 +32,9 @@ _PARTITIONS = 6
 _STAMP = struct.Struct(">q")
 
 
-async def live(contender: str, between: Ground) -> tuple[Figures, float | None]:
-    """Latency, and seconds until a new topic's record is at the target.
-
-    The latter is not waited for where discovery is left at ten minutes (MirrorMaker 2 as it comes).
-    """
+async def live(contender: str, between: Ground) -> Figures:
+    """Latency, and seconds until a new topic's record is at the target: None where discovery is left at ten
+    minutes (MirrorMaker 2 as it comes)."""
     topic = between.source.topic(_PARTITIONS)
     async with (
         ClusterClient(between.target.bootstrap) as client,
@@ -44,18 +45,36 @@ async def live(contender: str, between: Ground) -> tuple[Figures, float | None]:
             while not await ends(client, at_target, _PARTITIONS):
                 copier.cpu_s()
                 await asyncio.sleep(0.1)
-            latencies = await asyncio.to_thread(_listen, between.target.bootstrap, at_target)
-        figures = {**_percentiles(latencies), "resident_mb": copier.peak_mb()}
-        return figures, None if contender == MM2 else await _new_topic(
-            client, between, copier.at_target, topic
+            arrivals = await asyncio.to_thread(_listen, between.target.bootstrap, at_target)
+        figures = {**_percentiles([arrival.took_s for arrival in arrivals]), "resident_mb": copier.peak_mb()}
+        figures["new_topic_s"] = (
+            None if contender == MM2 else await _new_topic(client, between, copier.at_target, topic)
         )
+        return figures
 
 
-async def without_copying(between: Ground) -> Figures:
-    """Latency of the same records through one broker, to a consumer at the source: what no copy can save."""
-    topic = between.source.topic(_PARTITIONS)
-    with Feed(between.source.bootstrap, topic):
-        return _percentiles(await asyncio.to_thread(_listen, between.source.bootstrap, topic))
+async def without_a_link(between: Ground) -> Figures:
+    """Latency by a link that takes no time: what none can save. Both brokers get such records, each to a
+    consumer of its own; who has arrived at the source goes on as the one that leaves next for the target."""
+    sides = [(side.bootstrap, side.topic(_PARTITIONS)) for side in (between.source, between.target)]
+    with contextlib.ExitStack() as feeds:
+        for bootstrap, topic in sides:
+            feeds.enter_context(Feed(bootstrap, topic))
+        ways = await asyncio.gather(*(asyncio.to_thread(_listen, *side) for side in sides))
+    onward = sorted(ways[1])
+    left_at = [arrival.sent_s for arrival in onward]
+    whole = []
+    for sent_s, took_s in ways[0]:
+        following = bisect_left(left_at, sent_s + took_s)
+        if following < len(onward):
+            whole.append(took_s + onward[following].took_s)
+    return _percentiles(whole)
+
+
+class _Arrival(NamedTuple):
+    sent_s: float
+    """By the monotonic clock."""
+    took_s: float
 
 
 def _percentiles(latencies: list[float]) -> Figures:
@@ -103,17 +122,17 @@ class Feed:
         self._producer.flush(30)
 
 
-def _listen(bootstrap: str, topic: str) -> list[float]:
+def _listen(bootstrap: str, topic: str) -> list[_Arrival]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
     consumer.assign([Place(topic, partition, OFFSET_END) for partition in range(_PARTITIONS)])
-    found: list[float] = []
+    found: list[_Arrival] = []
     begun = time.monotonic()
     try:
         while (now := time.monotonic()) < begun + _WARM_S + _MEASURED_S:
             message = consumer.poll(0.1)  # `consume` waits for more than the first one
             if message is not None and not message.error() and now > begun + _WARM_S:
                 (sent,) = _STAMP.unpack_from(message.value() or b"")
-                found.append((time.monotonic_ns() - sent) / 1e9)
+                found.append(_Arrival(sent / 1e9, (time.monotonic_ns() - sent) / 1e9))
     finally:
         consumer.close()
     return found

@@ -33,10 +33,7 @@ def catching_up(run: Run, codec: str) -> Iterator[Row]:
 
 
 def live_traffic(run: Run) -> Iterator[Row]:
-    async def turn(contender: str) -> dict[str, float | None]:
-        return (await live(contender, run.to_ours()))[0]
-
-    sides = run.sides(turn, contenders=_all(run))
+    sides = run.sides(lambda contender: live(contender, run.to_ours()), contenders=_all(run))
     figures = {side: {name: each[name] for name in ("p50_ms", "p99_ms")} for side, each in sides.items()}
     yield {"name": "mirror, 1,000 records/s of 1 KB, ms", **figures, "met": None, "given_up": run.given_up}
 

@@ -12,7 +12,7 @@ from bench.brokers.report import Row, figures_of, number
 from bench.brokers.sides import OURS
 from bench.links.sides import CONTENDERS, MIRROR, MM2, TUNED
 
-ALONE = "no copy"
+ALONE = "no link"
 _COLUMNS = (("mb_s", 7, 0), ("mb_cpu_s", 8, 1), ("resident_mb", 6, 0))
 _HEAD = f"{'MB/s':>7} {'MB/CPU-s':>8} {'MB':>6}"
 
