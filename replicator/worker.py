@@ -20,7 +20,7 @@ from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
 from replicator.book import Account
-from replicator.finding import Finding
+from replicator.finding import Finding, partitions_of
 from replicator.group_rules import in_short
 from replicator.jobs import Job, Jobs
 from replicator.lag import look_at_lag
@@ -294,6 +294,7 @@ class Link:
 
     async def _find(self) -> None:
         await self._finding.once(make_topics=await self._leading())
+        self._sharing.share_out(partitions_of(self._parts.found))
 
     async def _leading(self) -> bool:
         """Who begins to lead reads first what was set at the target before."""

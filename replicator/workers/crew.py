@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from protocol.client import ClusterClient
@@ -314,6 +314,11 @@ class Crew:
     def plan_again(self) -> None:
         """Another round soon: there is something to tell, or to move."""
         self._again.set()
+
+    def share_out(self, wanted: Collection[TopicPartition]) -> None:
+        """Has the leader give out at once what is new among all that are to be copied."""
+        if self.leading and self.planning.changed(wanted):
+            self.plan_again()
 
     async def leave(self) -> bool:
         """Says good-bye, after all was given up; True when nobody else is left."""

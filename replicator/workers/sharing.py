@@ -58,6 +58,9 @@ class Sharing(Protocol):
     async def give_up(self, tps: Collection[TopicPartition]) -> None:
         """Stops them in order: the link does not want them any more."""
 
+    def share_out(self, wanted: Collection[TopicPartition]) -> None:
+        """Has somebody begin at once with what is new among all that are to be copied."""
+
     async def report(self) -> None:
         """Tells everybody how this process and its partitions stand. Raises ProtocolError."""
 
@@ -87,6 +90,9 @@ class Exclusive:
         pass
 
     async def give_up(self, tps: Collection[TopicPartition]) -> None:
+        pass
+
+    def share_out(self, wanted: Collection[TopicPartition]) -> None:
         pass
 
     async def report(self) -> None:
@@ -191,6 +197,9 @@ class Shared:
     async def give_up(self, tps: Collection[TopicPartition]) -> None:
         await self.holdings.give_up(tps)
         self.crew.plan_again()  # the leader is to know that nobody holds them
+
+    def share_out(self, wanted: Collection[TopicPartition]) -> None:
+        self.crew.share_out(wanted)
 
     async def report(self) -> None:
         await self._reporting.once()

@@ -3,7 +3,8 @@
 Owns asking and waiting; what answers mean is decided in `positions`, what follows from them in `source`. A
 broker answers one request of a connection at a time, so an idle long poll would hold up other partitions:
 there are a few connections per broker, each asks for its share, and a partition is asked for in at most one
-of them, if it can be always in the same one: what that has told the broker holds on (`reading_session`).
+of them, if it can be always in the same one: what that has told the broker holds on (`reading_session`). New
+partitions do not wait for the end of a long poll.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ class BrokerFetcher:
         self._trouble = trouble
         self._size = FetchSize(settings.partition_max_bytes)
         self._wake = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._asking = 0
+        """Connections that wait for an answer."""
         clock = asyncio.get_running_loop().time
         self._sessions = [
             ReadingSession(settings.partition_max_bytes, settings.session_from, clock)
@@ -80,10 +84,16 @@ class BrokerFetcher:
         self._tasks = [
             on_duty(self._run(number), broken) for number in range(settings.connections_per_broker)
         ]
+        self._tasks.append(on_duty(self._look_at_new(), broken))
 
     def wake(self) -> None:
         """Says that a partition may have become ready."""
         self._wake.set()
+
+    def added(self) -> None:
+        """Says that there is a partition that was not read here before."""
+        self._wake.set()
+        self._opened.set()
 
     async def close(self) -> None:
         """Ends the tasks, their connections and sessions."""
@@ -103,7 +113,11 @@ class BrokerFetcher:
                         session.reset()
                         connection = await self._dial(f"fetch-{id(self):x}-{number}")
                     asked_at = asyncio.get_running_loop().time()
-                    version, frame = await self._ask(connection, session, picked, wait_ms)
+                    self._asking += 1
+                    try:
+                        version, frame = await self._ask(connection, session, picked, wait_ms)
+                    finally:
+                        self._asking -= 1
                     await self._take_in(version, frame, picked, asked_at)
                     del frame  # its memory is needed before the next one is there
                 except ProtocolError as error:
@@ -117,6 +131,35 @@ class BrokerFetcher:
                 if connection.closed:  # its broker may be away: closing does not wait for it
                     session.reset()
                 await connection.close()
+
+    async def _look_at_new(self) -> None:
+        """Reads new partitions while all connections wait for data of others: a long poll cannot be told of
+        them. On the connection that all share, so without waiting there."""
+        while True:
+            await self._opened.wait()
+            self._opened.clear()
+            while new := self._new():
+                if self._asking == self._settings.connections_per_broker:
+                    await self._look_at(new)
+                await asyncio.sleep(self._settings.busy_wait_ms / 1000)
+
+    def _new(self) -> list[Reading]:
+        """Whom no connection has asked for yet."""
+        now = asyncio.get_running_loop().time()
+        return [reading for reading in self._readings() if reading.asked_by < 0 and reading.ready(now)]
+
+    async def _look_at(self, new: list[Reading]) -> None:
+        picked = {reading.tp: reading for reading in new}
+        for reading in new:
+            reading.asked = True
+        try:
+            connection = await self._dial(MAIN_LANE)
+            asked_at = asyncio.get_running_loop().time()
+            version, frame = await self._ask_in_full(connection, picked, 0)
+            await self._take_in(version, frame, picked, asked_at)
+        except ProtocolError as error:
+            _log.debug("fetch: new partitions wait for their turn: %s", error)
+            self._release(new)
 
     async def _say_farewell(self) -> None:
         """Gives slots back that others would have to wait for (KIP-227). On the connection that all share:
@@ -157,6 +200,8 @@ class BrokerFetcher:
         mine = _in_turn(mine)
         for reading in mine:
             reading.asked, reading.asked_by = True, number
+        if len(mine) < len(ready) and any(reading.asked_by < 0 for reading in ready):
+            self._opened.set()  # nobody else may be there to ask for the rest
         wait_ms = self._settings.max_wait_ms if len(ready) == len(idle) else self._settings.busy_wait_ms
         return {reading.tp: reading for reading in mine}, wait_ms
 
@@ -168,17 +213,22 @@ class BrokerFetcher:
         wait_ms: int,
     ) -> tuple[int, memoryview]:
         """The answer's version and frame. Raises ProtocolError."""
-        by_name = any(reading.topic_id == ZERO_UUID for reading in picked.values())
-        version = connection.version_of(FetchRequest, _NEWEST_BY_NAME if by_name else None)
+        version = _version(connection, picked)
         readings = picked.values()
         while session.suits(version, readings):
             body = session.body(version, readings, max_wait_ms=wait_ms, max_bytes=self._settings.max_bytes)
             frame = await connection.frame(FetchRequest, version, body)
             if session.heard(frame):
                 return version, frame
+        return await self._ask_in_full(connection, picked, wait_ms)
+
+    async def _ask_in_full(
+        self, connection: Connection, picked: dict[TopicPartition, Reading], wait_ms: int
+    ) -> tuple[int, memoryview]:
+        version = _version(connection, picked)
         body = fetch_body(
             version,
-            readings,
+            picked.values(),
             max_wait_ms=wait_ms,
             max_bytes=self._settings.max_bytes * self._size.factor,
             partition_max_bytes=self._settings.partition_max_bytes * self._size.factor,
@@ -224,6 +274,11 @@ class BrokerFetcher:
         for reading in readings:
             reading.asked = False
         self._wake.set()
+
+
+def _version(connection: Connection, picked: dict[TopicPartition, Reading]) -> int:
+    by_name = any(reading.topic_id == ZERO_UUID for reading in picked.values())
+    return connection.version_of(FetchRequest, _NEWEST_BY_NAME if by_name else None)
 
 
 def _in_turn(readings: list[Reading]) -> list[Reading]:

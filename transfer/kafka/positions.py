@@ -85,7 +85,7 @@ def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Tr
             f"the leader's log left ours at offset {end}: records behind it were replaced",
         )
     if data.preferred_read_replica >= 0 and not data.records:  # KIP-392: it gives nothing itself
-        reading.leader = data.preferred_read_replica
+        reading.move(data.preferred_read_replica)
         return Trouble.ELSEWHERE
     return took(
         reading,

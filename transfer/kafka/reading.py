@@ -26,7 +26,7 @@ class Reading:
     log_start_offset: int = -1
     asked: bool = False
     asked_by: int = -1
-    """The connection that asked last."""
+    """The connection to its leader that asked last; -1: none has yet."""
     served_at: float = 0.0
     """When it last had data."""
     paused: bool = False
@@ -42,6 +42,10 @@ class Reading:
     def ready(self, now: float) -> bool:
         """Whether the next Fetch may ask for it."""
         return not (self.asked or self.paused or self.closed) and now >= self.not_before
+
+    def move(self, leader: int) -> None:
+        """The next Fetch goes to this broker."""
+        self.leader, self.asked_by = leader, -1
 
     def back_off(self, now: float) -> None:
         """Waits longer after each failure in a row."""

@@ -154,9 +154,9 @@ class KafkaSource:
         if topic.topic_id != ZERO_UUID:  # brokers that are being upgraded do not all know it
             reading.topic_id = topic.topic_id
         reading.leader_epoch = partition.leader_epoch
-        reading.leader = partition.leader
+        reading.move(partition.leader)
         if reading.leader >= 0:
-            self._fetcher(reading.leader).wake()
+            self._fetcher(reading.leader).added()
 
     def _fetcher(self, node: int) -> BrokerFetcher:
         fetcher = self._fetchers.get(node)
@@ -178,7 +178,7 @@ class KafkaSource:
             reading.leader = -1
             self._stale.set()
         elif trouble is Trouble.ELSEWHERE:
-            self._fetcher(reading.leader).wake()
+            self._fetcher(reading.leader).added()
         elif trouble is Trouble.OUT_OF_RANGE:
             await self._out_of_range(reading)
 

@@ -128,3 +128,61 @@ async def test_a_batch_beyond_the_limit_comes_though_others_always_have_somethin
     assert counts[2] >= 4, counts
     assert counts[3] >= 4, counts
     assert min(counts[0], counts[1]) >= 5, counts
+
+
+class Patient:
+    """Has one record in some partitions; who asks for others and would wait, waits until the end."""
+
+    closed = retired = False
+
+    def __init__(self, *filled: int) -> None:
+        self._filled = set(filled)
+        self.polls = 0
+        """Requests that wait now."""
+
+    def version_of(self, request, newest=None):
+        return 12
+
+    async def frame(self, request, version, body):
+        asked = decode(FetchRequest, version, memoryview(b"".join(body)))
+        answer = FetchableTopicResponse(topic="a")
+        for part in asked.topics[0].partitions:
+            if part.partition in self._filled and part.fetch_offset == 0:
+                batch = bytes(build_batch([Record(0, 1, None, b"x")], base_offset=0, leader_epoch=0))
+                row = PartitionData(partition_index=part.partition, records=batch)
+                row.high_watermark = row.last_stable_offset = 1
+                answer.partitions.append(row)
+        if not answer.partitions and asked.max_wait_ms:
+            self.polls += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.polls -= 1
+        return memoryview(b"".join(encode_response(FetchResponse(responses=[answer]), version, 1))[4:])
+
+    async def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+async def test_a_new_partition_is_read_though_every_connection_waits_for_others(connections):
+    broker, arrived = Patient(2, 3), asyncio.Queue()
+    readings = [Reading(TopicPartition("a", index), 0, leader=1) for index in range(2)]
+
+    async def dial(lane):
+        return broker
+
+    async def nothing(*_):
+        pass
+
+    settings = FetchSettings(connections_per_broker=connections)
+    fetcher = BrokerFetcher(dial, settings, lambda: readings, arrived.put, nothing, pytest.fail)
+    async with asyncio.timeout(10):
+        while sum(reading.asked for reading in readings) < 2 or broker.polls < connections:
+            await asyncio.sleep(0)
+        readings += [Reading(TopicPartition("a", index), 0, leader=1) for index in (2, 3)]
+        fetcher.added()
+        found = await arrived.get()
+    assert [reading.tp.partition for reading, _ in found] == [2, 3]
+    assert broker.polls == connections
+    await fetcher.close()

@@ -1,4 +1,4 @@
-"""A worker whose group forgets it while it takes its first partitions."""
+"""Workers beside a group that forgets them, or that they lead."""
 
 import asyncio
 from types import SimpleNamespace
@@ -6,6 +6,7 @@ from typing import Any
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
+from replicator.lease import LeaseView
 from replicator.workers.crew import Crew
 from replicator.workers.membership import Membership, Round
 from replicator.workers.messages import MemberState, Orders, WorkerInfo
@@ -43,8 +44,8 @@ class ForgetfulGroup(Membership):
 class Holdings:
     """Partitions without anything that copies them."""
 
-    def __init__(self, group: ForgetfulGroup) -> None:
-        self.group = group
+    def __init__(self, taken: asyncio.Event | None = None) -> None:
+        self.taken = taken or asyncio.Event()
         self.alone = False
         self.owned: set[TopicPartition] = set()
         self.leaving: set[TopicPartition] = set()
@@ -57,31 +58,85 @@ class Holdings:
     async def take(self, tps: Any) -> None:
         await asyncio.sleep(0.05)  # fences others, reads their progress
         self.owned |= tps
-        self.group.taken.set()
+        self.taken.set()
+
+    def measure(self) -> dict[TopicPartition, float]:
+        return self.rates
 
     async def lose(self) -> None:
         self.lost.append(self.held())
         self.owned.clear()
 
 
-async def test_what_a_first_round_gave_is_lost_with_the_membership() -> None:
-    """Else a worker claims it in its next join that went on copying beside those who got it meanwhile."""
-    group, permit = ForgetfulGroup(), Permit()
-    holdings = Holdings(group)
-    store: Any = SimpleNamespace(highest_epoch=0, epoch=0)
-    crew = Crew(
+def _crew(group: Membership, holdings: Holdings, wanted: Any = set) -> Crew:
+    async def nothing() -> None:
+        pass
+
+    store: Any = SimpleNamespace(highest_epoch=0, epoch=0, refresh=nothing, lease=LeaseView())
+    return Crew(
         "a->b",
         WorkerInfo("w"),
         SimpleNamespace(),  # type: ignore[arg-type]
         group,
         store,
-        permit,
+        Permit(),
         holdings,  # type: ignore[arg-type]
-        set,  # type: ignore[arg-type]
-        session_s=0.1,
+        wanted,
+        session_s=0.1 if isinstance(group, ForgetfulGroup) else 300,
         rebalance_s=1,
         settings="",
     )
+
+
+class LedGroup(Membership):
+    """Of one member, who leads it."""
+
+    def __init__(self) -> None:
+        self.group, self.member_id, self.generation = "g", "member", -1
+        self.given: asyncio.Queue[frozenset[TopicPartition]] = asyncio.Queue()
+        """What each round gave its member."""
+        self._state = b""
+
+    async def join(self, metadata: bytes, reason: str = "") -> Round:
+        self.generation += 1
+        return Round(self.generation, True, {"member": metadata})
+
+    async def sync(self, orders: Any) -> bytes:
+        self.given.put_nowait(Orders.decode(orders["member"]).partitions)
+        return bytes(orders["member"])
+
+    async def heartbeat(self) -> None:
+        pass
+
+
+async def test_new_partitions_do_not_wait_for_the_leaders_next_heartbeat() -> None:
+    group, wanted = LedGroup(), {TopicPartition("t", 0)}
+
+    async def all_wanted() -> set[TopicPartition]:
+        return wanted
+
+    crew = _crew(group, Holdings(), all_wanted)
+    crew._beat_s = 3600
+    running = asyncio.create_task(crew._take_part())
+    try:
+        async with asyncio.timeout(20):
+            assert await group.given.get() == wanted
+            await crew.joined.wait()
+            crew.share_out(wanted)
+            wanted = ALL
+            crew.share_out(wanted)
+            assert await group.given.get() == ALL
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert group.given.empty()
+
+
+async def test_what_a_first_round_gave_is_lost_with_the_membership() -> None:
+    """Else a worker claims it in its next join that went on copying beside those who got it meanwhile."""
+    group = ForgetfulGroup()
+    holdings = Holdings(group.taken)
+    crew = _crew(group, holdings)
     running = asyncio.create_task(crew._take_part())
     try:
         async with asyncio.timeout(20):
