@@ -6,7 +6,7 @@ import pytest
 
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from protocol.client import ClusterClient
-from tests.cluster.links import Pair, two_brokers
+from tests.cluster.links import Pair, two_clusters
 from tests.cluster.vault import Vault, new_vault
 from tests.support.broker import BrokerProcess
 from tests.support.group_member import GroupMember
@@ -54,9 +54,15 @@ async def there(target: BrokerProcess) -> AsyncIterator[ClusterClient]:
 
 
 @pytest.fixture(scope="module")
-def pair(zookeeper_server: EmbeddedZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two clusters of one broker of ours; modules with other sides have their own."""
-    with two_brokers(zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
+def pair(
+    request: pytest.FixtureRequest,
+    zookeeper_server: EmbeddedZooKeeper,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pair]:
+    """Two clusters of one broker of ours; the source is another one where a module is marked `BOTH_SOURCES`.
+    Modules with other sides have their own."""
+    source = getattr(request, "param", "isthmus")
+    with two_clusters(source, zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
         yield pair
 
 

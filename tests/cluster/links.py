@@ -76,11 +76,16 @@ def two_brokers(zookeeper_server: EmbeddedZooKeeper, folder: Path) -> Iterator[P
             broker.kill()
 
 
-SOURCES = (
-    pytest.param("isthmus", marks=pytest.mark.cluster),
-    pytest.param("apache", marks=[pytest.mark.interop, slow("a start of Apache Kafka as the source")]),
+BOTH_SOURCES = pytest.mark.parametrize(
+    "pair",
+    [
+        pytest.param("isthmus", marks=pytest.mark.cluster),
+        pytest.param("apache", marks=[pytest.mark.interop, slow("a start of Apache Kafka as the source")]),
+    ],
+    indirect=True,
+    scope="module",
 )
-"""Parameters of `two_clusters`."""
+"""Of a module: its `pair` is made with a source of ours, and with Apache Kafka as the source."""
 
 
 @contextlib.contextmanager

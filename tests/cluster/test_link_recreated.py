@@ -1,7 +1,5 @@
 """Topics that are deleted and made again, at the source or at the target, by the link's policy."""
 
-import pytest
-
 from protocol.client import Committed
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
@@ -10,7 +8,7 @@ from replicator.drift import mirrors_now
 from replicator.link_report import link_report
 from replicator.progress import ProgressStore, read_ledgers
 from tests.cluster.links import (
-    SOURCES,
+    BOTH_SOURCES,
     content,
     copied_to,
     create,
@@ -19,16 +17,10 @@ from tests.cluster.links import (
     produce,
     running,
     some,
-    two_clusters,
 )
 from tests.support.slow import slow
 
-
-@pytest.fixture(scope="module", params=SOURCES)
-def pair(request, tmp_path_factory):
-    server = request.getfixturevalue("zookeeper_server")
-    with two_clusters(request.param, server, tmp_path_factory.mktemp("pair")) as made:
-        yield made
+pytestmark = BOTH_SOURCES
 
 
 async def _made_again(client, topic, partitions=1):

@@ -3,15 +3,13 @@
 import asyncio
 import random
 
-import pytest
-
 from protocol.client.fetch_session import FetchSession
 from protocol.errors import ErrorCode
 from protocol.messages.fetch_request import FetchRequest
 from protocol.types import TopicPartition
 from replicator.progress import read_ledgers
 from tests.cluster.links import (
-    SOURCES,
+    BOTH_SOURCES,
     content,
     create,
     eventually,
@@ -19,16 +17,11 @@ from tests.cluster.links import (
     produce,
     running,
     some,
-    two_clusters,
 )
 
+pytestmark = BOTH_SOURCES
+
 PARTITIONS = 80
-
-
-@pytest.fixture(scope="module", params=SOURCES)
-def pair(request, zookeeper_server, tmp_path_factory):
-    with two_clusters(request.param, zookeeper_server, tmp_path_factory.mktemp("pair")) as pair:
-        yield pair
 
 
 async def test_only_what_moves_is_named_and_all_of_it_arrives(pair, clients, monkeypatch):

@@ -9,7 +9,7 @@ from protocol.client import Committed
 from protocol.errors import KafkaError
 from protocol.records import Codec
 from protocol.types import TopicPartition
-from tests.cluster.links import SOURCES, create, eventually, fresh, produce, some, two_clusters
+from tests.cluster.links import BOTH_SOURCES, create, eventually, fresh, produce, some
 from tests.cluster.mirrors import (
     log_bytes,
     mirror_link,
@@ -20,12 +20,7 @@ from tests.cluster.mirrors import (
     write,
 )
 
-
-@pytest.fixture(scope="module", params=SOURCES)
-def pair(request, tmp_path_factory):
-    server = request.getfixturevalue("zookeeper_server")
-    with two_clusters(request.param, server, tmp_path_factory.mktemp("pair")) as made:
-        yield made
+pytestmark = BOTH_SOURCES
 
 
 def fill(bootstrap, topic):

@@ -12,16 +12,10 @@ from replicator.mirrors.report import report_of
 from replicator.rest.app import make_app
 from replicator.rest.server import listen, serving
 from tests.cluster.link_commands import declared, link_status
-from tests.cluster.links import create, eventually, fresh, produce, some, two_clusters
+from tests.cluster.links import create, eventually, fresh, produce, some
 from tests.cluster.mirrors import mirror_link, mirroring, same_logs
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture(scope="module")
-def pair(zookeeper_server, tmp_path_factory):
-    with two_clusters("isthmus", zookeeper_server, tmp_path_factory.mktemp("pair")) as made:
-        yield made
 
 
 async def test_how_late_records_are_and_how_each_partition_stands(pair, clients, tmp_path):
