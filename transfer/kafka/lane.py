@@ -158,6 +158,7 @@ class ProduceLane:
 
     def identify(self, producer: ProducerState) -> None:
         """Gives the lane its producer, while nothing of it is on its way."""
+        self._window = 1  # the broker may know nothing of it
         self._producer = producer
         self._next_sequence = producer.next_sequence
 

@@ -47,6 +47,7 @@ _LOST: frozenset[ErrorCode] = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,  # the same, from Produce v11 on (KIP-890)
     }
 )
 
@@ -222,6 +223,8 @@ class KafkaSink:
         lane.leader = -1
 
     def _landed(self, lane: ProduceLane, pending: Pending, base_offset: int) -> None:
+        if lane.error is not None and lane.owns(pending):  # a broker that has forgotten the producer took it
+            self._spoil(lane, f"{lane.tp}: something is written behind a batch that was refused")
         if lane.acknowledged(pending, base_offset):
             self._wake(lane)
 

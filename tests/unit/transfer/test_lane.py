@@ -221,3 +221,17 @@ def test_a_partial_write_tells_of_the_producer_what_it_tells_of_the_position(loo
     assert copied.next_source_offset == 4
     assert copied.producer == ProducerState(1, 0, 14)
     assert lane.producer == copied.producer
+
+
+def test_a_new_producer_begins_with_one_batch_in_flight(loop):
+    """A broker that knows nothing of it takes any sequence number, also that of a second batch whose first
+    one it refuses."""
+    lane = ProduceLane(TP, ProducerState(9, 0, 0))
+    lane.offer(ticket(loop, 0, 1))
+    lane.acknowledged(lane.take(0.0), 0)
+    lane.identify(ProducerState(10, 0, 0))
+    lane.offer(ticket(loop, 2, 3))
+    first = lane.take(0.0)
+    assert lane.take(0.0) is None
+    lane.acknowledged(first, 2)
+    assert lane.take(0.0) is not None

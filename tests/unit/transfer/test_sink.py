@@ -18,7 +18,7 @@ from protocol.messages.produce_response import (
 from protocol.records import Record, build_batch, check_crc, read_header
 from protocol.records.header import HEADER_SIZE
 from protocol.types import TopicPartition
-from transfer.endpoint import Chunk, ClosedError, PositionLostError, RefusedError
+from transfer.endpoint import AbortedError, Chunk, ClosedError, PositionLostError, RefusedError
 from transfer.kafka.sink import KafkaSink, ProduceSettings
 from transfer.ledger import ProducerState
 
@@ -55,7 +55,7 @@ class Connection:
                     answers.append(PartitionProduceResponse(index=data.index, error_code=code))
                     continue
                 if header.record_count > self._cluster.takes_records:
-                    code = ErrorCode.MESSAGE_TOO_LARGE
+                    code = self._cluster.refuses_with
                     answers.append(PartitionProduceResponse(index=data.index, error_code=code))
                     continue
                 base = len(self._cluster.log)
@@ -81,6 +81,7 @@ class Cluster:
         self.begun = []
         """Producers that have written sequence 0."""
         self.takes_records = 1000
+        self.refuses_with = ErrorCode.MESSAGE_TOO_LARGE
         self.hurts = 0
         """So many batches arrive damaged."""
         self.topic_id = bytes(15) + b"\2"
@@ -312,4 +313,37 @@ async def test_what_was_sent_twice_and_is_refused_may_be_there(hurts):
         with pytest.raises(RefusedError, match="MESSAGE_TOO_LARGE"):
             await sink.write(TP, chunk(0))
     assert len(gate.spoiled) == hurts
+    await sink.aclose()
+
+
+async def test_what_a_broker_took_behind_a_batch_that_it_refused_must_not_be_committed():
+    """It knows nothing of the producer any more (`producer.id.expiration.ms`), so it takes any sequence
+    number; progress says that it is not there, and it would be written once more."""
+    cluster, gate = Cluster(), Gate()
+    sink = KafkaSink(cluster, transactions=gate)
+    async with asyncio.timeout(10):
+        await sink.write(TP, chunk(0))
+        cluster.log.clear()
+        cluster.takes_records = 1
+        large = build_batch([Record(0, 1, b"k", b"x")] * 2, base_offset=1)
+        refused = asyncio.ensure_future(sink.write(TP, Chunk(TP, memoryview(large), 1, 3)))
+        behind = asyncio.ensure_future(sink.write(TP, chunk(3)))
+        with pytest.raises(RefusedError, match="MESSAGE_TOO_LARGE"):
+            await refused
+        with pytest.raises(ClosedError):
+            await behind
+    assert len(cluster.log) == len(gate.spoiled) == 1
+    await sink.aclose()
+
+
+async def test_a_transaction_that_can_only_be_aborted_refuses_no_partition():
+    """From Produce v11 on (KIP-890), where earlier versions say INVALID_TXN_STATE: the coordinator has ended
+    the transaction, and nothing is wrong with the batch."""
+    cluster, gate = Cluster(), Gate()
+    cluster.takes_records, cluster.refuses_with = 0, ErrorCode.TRANSACTION_ABORTABLE
+    sink = KafkaSink(cluster, transactions=gate)
+    async with asyncio.timeout(10):
+        with pytest.raises(AbortedError, match="TRANSACTION_ABORTABLE"):
+            await sink.write(TP, chunk(0))
+    assert len(gate.spoiled) == 1
     await sink.aclose()
