@@ -221,7 +221,10 @@ class Book:
     # What the worker does
 
     def settle(self, account: Account) -> None:
-        """Books the gap of a partition that stands still, now that nothing of it is on its way."""
+        """Books the gap of a partition that stands still, now that nothing of it is on its way; not before
+        it is known what was committed last, behind which it begins."""
+        if account.read_again:
+            return
         entry, resume = account.entry, account.resume_at
         account.resume_at = -1
         if entry is None or resume < 0:

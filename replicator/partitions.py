@@ -355,6 +355,7 @@ class Partitions:
             await self._decisions.wait(account.tp)
             account.entry = self._store.progress.entry(account.tp) or account.entry
             account.read_again = False
+            self._book.settle(account)
 
     async def _save(self, entry: Entry) -> None:
         if self._progress is None:

@@ -130,6 +130,7 @@ class TransactionalProgress:
         meanwhile are marked in the book again."""
         waiting = set(tps)
         self._wanted |= waiting
+        self._asked -= waiting  # the rows of a transaction that ends just now are of what was before
         while waiting & self._wanted:
             self._over.clear()
             self.ask()

@@ -122,6 +122,8 @@ class Copied(NamedTuple):
     first_source_offset: int = -1
     """Where it begins: it accounts for all source offsets from there to `next_source_offset`, be they copied,
     markers, aborted, compacted or left out. -1: not told."""
+    at_ms: int = 0
+    """When that was known: a gap that it shows is the same gap in every ledger. 0: not told."""
 
 
 @dataclass(slots=True)
@@ -305,7 +307,8 @@ def book_into(ledger: PartitionLedger, copied: Copied) -> Gap | None:
     ledger.check(copied)
     gap = None
     if copied.runs and copied.runs[0].target < ledger.runs.target_end:
-        gap = ledger.target_lost(copied.runs[0].target, TARGET_LOST, time.time_ns() // 1_000_000)
+        at_ms = copied.at_ms or time.time_ns() // 1_000_000
+        gap = ledger.target_lost(copied.runs[0].target, TARGET_LOST, at_ms)
     ledger.add(copied)
     return gap
 

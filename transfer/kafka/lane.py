@@ -9,6 +9,7 @@ state for a producer takes any sequence number, and a successor must not overtak
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -80,6 +81,7 @@ class Ticket:
             timestamp,
             written=written,
             first_source_offset=self.first_source_offset,
+            at_ms=time.time_ns() // 1_000_000,
         )
 
 

@@ -64,6 +64,7 @@ def _joined(first: Copied, second: Copied) -> Copied:
         left_out=first.left_out + second.left_out,
         written=first.written + second.written,
         first_source_offset=first.first_source_offset,
+        at_ms=first.at_ms,
     )
 
 

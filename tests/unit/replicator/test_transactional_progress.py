@@ -1,6 +1,7 @@
 """Progress in transactions: what stands in them, what the book has meanwhile, what readers take for true."""
 
 import asyncio
+import time
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,7 +17,7 @@ from replicator.metrics import LinkMetrics
 from replicator.partitions import Partitions
 from replicator.progress import Progress, ProgressStore
 from replicator.transactional_progress import Decisions, TransactionalProgress, fence
-from transfer.endpoint import DisorderError
+from transfer.endpoint import DisorderError, FaultKind, SourceFault
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import Run
 
@@ -189,16 +190,19 @@ def test_a_history_that_was_cut_goes_on_from_its_last_whole_slice(book, progress
     assert list(after.ledger.runs)[-2:] == [Run(40, 44, 10), Run(50, 10**6, 10)]
 
 
-def test_a_target_that_lost_records_shows_as_the_same_gap_in_both(book, progress):
+def test_a_target_that_lost_records_shows_as_the_same_gap_in_both(book, progress, monkeypatch):
     for first in (0, 10):
         progress.batches({TARGET: [copied(first, first)]})
         progress.ended(committed=True)
         book.copied(TP, copied(first, first))
-    entry = stored(progress.batches({TARGET: [copied(20, 15)]}))
+    lost = copied(20, 15)._replace(at_ms=time.time_ns() // 1_000_000)
+    entry = stored(progress.batches({TARGET: [lost]}))
     progress.ended(committed=True)
-    book.copied(TP, copied(20, 15))
-    gaps = [(gap.start, gap.end) for gap in entry.ledger.gaps]
-    assert gaps == [(gap.start, gap.end) for gap in book.accounts[TP].entry.ledger.gaps] == [(15, 20)]
+    later = time.time_ns() + 5_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    book.copied(TP, lost)
+    assert entry.ledger.gaps == book.accounts[TP].entry.ledger.gaps  # or who acknowledges one misses the other
+    assert [(gap.start, gap.end) for gap in entry.ledger.gaps] == [(15, 20)]
     assert list(entry.ledger.runs) == list(book.accounts[TP].entry.ledger.runs)
 
 
@@ -224,6 +228,24 @@ async def test_saving_waits_for_the_commit(book, progress):
     progress.ended(committed=True)
     await saving
     assert not progress.pending
+
+
+async def test_what_is_to_be_stored_after_the_rows_of_a_transaction_were_made_is_for_the_next_one(
+    book, progress
+):
+    """A save that nobody waits for any more has asked for the same partition before."""
+    progress._wanted.add(TP)
+    progress.batches({})
+    book.copied(TP, Copied((), 12, 0, 0, ()))
+    saving = asyncio.create_task(progress.save([TP]))
+    await asyncio.sleep(0)
+    progress.ended(committed=True)
+    await asyncio.sleep(0)
+    assert progress.pending
+    assert not saving.done()
+    assert stored(progress.batches({})).ledger.next_source_offset == 12
+    progress.ended(committed=True)
+    await saving
 
 
 async def test_producers_of_those_who_are_gone_are_fenced():
@@ -366,3 +388,20 @@ async def test_a_transaction_that_nobody_decides_is_named_and_waited_for_again(m
     log.batches.append(row(1, 7, COMMIT, control=True))
     await asyncio.gather(*(decisions.wait(TP) for _ in range(3)))
     assert store.progress.entry(TP).ledger.next_source_offset == 100
+
+
+async def test_a_gap_at_the_source_begins_where_stored_progress_ends(book):
+    """The book knows less while the outcome of a transaction is not known: it would count what is copied as
+    missing, and `on_gap: stop` would wait for somebody who acknowledges a gap that is stored nowhere."""
+    log = Log(head_at(100, 0, 1), row(1, 1, COMMIT, control=True))
+    store = ProgressStore(log, "links")
+    partitions = Partitions(None, None, None, None, {}, book, store, None, stop_at_gaps=True)
+    account = book.accounts[TP]
+    account.read_again = True
+    book.fault(SourceFault(TP, FaultKind.RETENTION, 50, 120, "gone"))
+    await partitions._let_go(account)
+    assert not partitions._held(account)
+    await partitions._read_again(account)
+    assert [(gap.start, gap.end) for gap in account.entry.ledger.gaps] == [(100, 120)]
+    assert partitions._held(account)
+    assert account.resume_at == -1
