@@ -9,6 +9,7 @@ sequence number is taken; a marker ends the producer's old epoch (KIP-98, KIP-36
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ _WAY_S, _APART_S = 0.003, 0.0001
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
 OK, LOST, UNHEARD, LATE = "ok", "lost", "unheard", "late"
 """What becomes of a request: it and its answer arrive; it does not; its answer does not; it is taken for lost
-and arrives when the next one of its partition has."""
+and arrives when the next one of its partition has (the end of a transaction: in the middle of the next one)."""
 
 
 @dataclass
@@ -79,10 +80,13 @@ class _Transactional:
     producer: ProducerId
     state: str = "empty"
     tps: set[TopicPartition] = field(default_factory=set)
+    last: ProducerId | None = None
+    """Its epoch before the one that it asked for (KIP-360), which it may ask for again."""
 
 
 class TargetInMemory:
-    """What a link needs of a client. `produces` and `ends` say what becomes of the requests to come."""
+    """What a link needs of a client. `produces`, `adds`, `ends` and `inits` say what becomes of the requests to
+    come."""
 
     cluster_id = "target"
     retry = RetryPolicy(total_s=10)
@@ -97,12 +101,17 @@ class TargetInMemory:
         }
         self.logs = {TopicPartition(name, 0): _Log() for name in topics}
         self.produces: Iterator[str] = iter(())
+        self.adds: Iterator[str] = iter(())
         self.ends: Iterator[str] = iter(())
+        self.inits: Iterator[str] = iter(())
         self.on_commit: Callable[[], None] = lambda: None
         """Called after each transaction that is committed."""
         self.refuses: set[bytes] = set()
         """Values of records whose batches it does not take."""
+        self.forgets = False
+        """Each transaction is the last that its partitions remember of its producer."""
         self._late: list[tuple[TopicPartition, str | None, bytes]] = []
+        self._late_ends: list[tuple[str, ProducerId, bool]] = []
         self._ids: dict[str, _Transactional] = {}
         self._producer_ids = 0
 
@@ -149,35 +158,62 @@ class TargetInMemory:
         self, name: str, timeout_ms: int, producer: ProducerId | None = None, *, retry: object = None
     ) -> ProducerId:
         await asyncio.sleep(_WAY_S)
+        fate = next(self.inits, OK)
+        if fate == LOST:
+            raise ClientError("the request was lost")
+        found = self._init(name, producer)
+        if fate != OK:
+            raise ClientError("the answer was lost")
+        return found
+
+    def _init(self, name: str, producer: ProducerId | None) -> ProducerId:
         known = self._ids.get(name)
         if known is None:
             self._producer_ids += 1
             known = self._ids[name] = _Transactional(ProducerId(self._producer_ids, 0))
             return known.producer
+        if producer is not None and producer == known.last:
+            return known.producer
         if producer is not None and producer != known.producer:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        was_open = known.state == "open"
         known.producer = ProducerId(known.producer.producer_id, known.producer.epoch + 1)
-        if known.state == "open":
+        known.last = producer if not was_open else None
+        if was_open:
             self._complete(known, commit=False)
         known.state = "empty"
+        if was_open and producer is not None:  # the epoch that ends a transaction is given to nobody
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         return known.producer
 
     async def add_to_transaction(
         self, name: str, producer: ProducerId, tps: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         await asyncio.sleep(_WAY_S)
+        fate = next(self.adds, OK)
+        if fate == LOST:
+            raise ClientError("the request was lost")
         known = self._ids[name]
         if producer != known.producer:
             return dict.fromkeys(tps, ErrorCode.INVALID_PRODUCER_EPOCH)
         known.state = "open"
         known.tps |= set(tps)
+        if fate != OK:
+            raise ClientError("the answer was lost")
         return dict.fromkeys(tps, ErrorCode.NONE)
 
     async def end_transaction(self, name: str, producer: ProducerId, *, commit: bool) -> None:
         await asyncio.sleep(_WAY_S)
         fate = next(self.ends, OK)
-        if fate == LOST:
+        if fate == LATE:
+            self._late_ends.append((name, producer, commit))
+        if fate in (LATE, LOST):
             raise ClientError("the request was lost")
+        self._end(name, producer, commit=commit)
+        if fate != OK:
+            raise ClientError("the answer was lost")
+
+    def _end(self, name: str, producer: ProducerId, *, commit: bool) -> None:
         known = self._ids[name]
         if producer != known.producer:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -187,10 +223,24 @@ class TargetInMemory:
             known.state = wanted
         elif known.state != wanted:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-        if fate != OK:
-            raise ClientError("the answer was lost")
 
     # What brokers do
+
+    def time_out(self) -> None:
+        """Open transactions have taken too long."""
+        for known in self._ids.values():
+            if known.state == "open":
+                known.producer = ProducerId(known.producer.producer_id, known.producer.epoch + 1)
+                known.last = None
+                self._complete(known, commit=False)
+                known.state = "aborted"
+
+    def forget_producers(self) -> None:
+        """Of partitions that are in no transaction (`producer.id.expiration.ms`)."""
+        held = {tp for known in self._ids.values() for tp in known.tps}
+        for tp, log in self.logs.items():
+            if tp not in held:
+                log.producers.clear()
 
     def _complete(self, known: _Transactional, *, commit: bool) -> None:
         marker = build_batch(
@@ -206,6 +256,8 @@ class TargetInMemory:
             log.producers.setdefault(known.producer.producer_id, _Known(known.producer.epoch))
             self._bump(log.producers[known.producer.producer_id], known.producer.epoch)
         known.tps.clear()
+        if self.forgets:
+            self.forget_producers()
         if commit:
             self.on_commit()
 
@@ -263,6 +315,13 @@ class TargetInMemory:
             code, base = self._append(tp, name, batch)
             answer = PartitionProduceResponse(index=tp.partition, error_code=code, base_offset=base)
             rows.append(TopicProduceResponse(name=tp.topic, partition_responses=[answer]))
+        ends, self._late_ends = self._late_ends, []
+        for id_, producer, commit in ends:
+            if self._ids[id_].state == "open":
+                with contextlib.suppress(KafkaError):
+                    self._end(id_, producer, commit=commit)
+            else:
+                self._late_ends.append((id_, producer, commit))
         late, self._late = self._late, []
         for tp, name, batch in late:
             self._append(tp, name, batch)

@@ -147,9 +147,8 @@ class Transactions:
     def give_up(self, why: str) -> None:
         """Whatever stands in the transaction of this moment is another's to write now. One whose commit is
         asked for already may count."""
-        now = self._current
-        if now is not None and now.lanes:
-            now.spoil(why)
+        if self._current is not None:
+            self._current.spoil(why)
             self._stirred.set()
 
     def stir(self) -> None:
@@ -260,6 +259,8 @@ class Transactions:
                 _log.warning("%s: a transaction was aborted: %s", self.transactional_id, now.spoiled)
                 self._give_up_progress(now.spoiled)
                 now.failed(outcome, f"its transaction was aborted ({now.spoiled})")
+        elif now.spoiled:
+            self._producer.ask_for_next_epoch()  # which ends what the coordinator may have begun
         self._ended.set()
         for lane in now.lanes:
             self.takes(lane)

@@ -125,17 +125,26 @@ class TransactionalProducer:
 
     async def end(self, producer: ProducerId, *, commit: bool) -> None:
         """Asks until the outcome is known. Raises FencedError, and UnknownError when a commit may not be
-        asked for any more."""
-        pause = 0.005
+        asked for any more.
+
+        A request without an answer may still be read by the coordinator when the next transaction is open,
+        and would end it (KAFKA-17754): that one has another epoch.
+        """
+        pause, unheard = 0.005, False
         while True:
             try:
-                return await self._client.end_transaction(self.transactional_id, producer, commit=commit)
+                await self._client.end_transaction(self.transactional_id, producer, commit=commit)
+                if unheard:
+                    self.ask_for_next_epoch()
+                return
             except KafkaError as error:
                 if error.code in FENCED:
                     raise FencedError(str(error)) from error
+                if commit and error.code is ErrorCode.TRANSACTION_ABORTABLE:  # from EndTxn v4 on (KIP-890)
+                    raise UnknownError(str(error)) from error
                 self.problem = f"transactions: {error}"
             except ProtocolError as error:
-                self.problem = f"transactions: {error}"
+                self.problem, unheard = f"transactions: {error}", True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)
             if commit and not self._may_write():  # what was sent may count or not, no more is asked for

@@ -46,7 +46,7 @@ TP, MIRROR = TopicPartition("orders", 0), TopicPartition("east.orders", 0)
 SOURCE_ID, MIRROR_ID, PROGRESS_ID = bytes(15) + b"\1", bytes(15) + b"\2", bytes(15) + b"\3"
 SKIPS, TWICE = "skips", "twice"
 RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END = "restart", "give up", "spoil", "fence", "lose", "end"
-TAKE = "take"
+TAKE, PAUSE, HAND_OVER, TIME_OUT, FORGET = "take", "pause", "hand over", "time out", "forget"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
@@ -68,11 +68,15 @@ class Case:
     """Batches of each chunk, again and again."""
     reads: Sequence[str] = ()
     produces: Sequence[str] = ()
+    adds: Sequence[str] = ()
     ends: Sequence[str] = ()
+    inits: Sequence[str] = ()
     commands: Sequence[tuple[float, str]] = ()
     """After so many seconds."""
     refuses: Sequence[bytes] = ()
     """Values that the target does not take until it is told to."""
+    forgets: bool = False
+    """The target knows no producer when a transaction begins."""
 
 
 class Source:
@@ -216,7 +220,9 @@ class Outcome:
 async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     source = Source(case)
     target = TargetInMemory({MIRROR.topic: MIRROR_ID, _PROGRESS: PROGRESS_ID})
-    target.produces, target.ends, target.refuses = iter(case.produces), iter(case.ends), set(case.refuses)
+    target.produces, target.refuses = iter(case.produces), set(case.refuses)
+    target.forgets = case.forgets
+    target.adds, target.ends, target.inits = iter(case.adds), iter(case.ends), iter(case.inits)
     monkeypatch.setattr(parts, "KafkaSource", lambda *_: source)
     told = LinkSettings.model_validate(
         {
@@ -310,6 +316,16 @@ async def _command(
             made.partitions.owns = lambda _: True
         elif command == LOSE:
             await _lose(made, outcome)
+        elif command == HAND_OVER:
+            await _hand_over(made)
+        elif command == PAUSE:
+            made.partitions.paused = lambda _: "said so"
+            await asyncio.sleep(_OTHERS_S)
+            made.partitions.paused = lambda _: ""
+        elif command == TIME_OUT:
+            target.time_out()
+        elif command == FORGET:
+            target.forget_producers()
         elif command == END and account is not None and account.state is State.RUNNING:
             await _end(made)
 
@@ -330,6 +346,14 @@ async def _end(made: Parts) -> None:
     await made.store.refresh()
     made.partitions.stored = made.store.progress.entries()
     made.partitions.owns = lambda _: True
+
+
+async def _hand_over(made: Parts) -> None:
+    """In order, and back again."""
+    holdings = Holdings(made)
+    made.partitions.owns = holdings.owns
+    await holdings.give_up([TP])
+    await holdings.take([TP])
 
 
 async def _lose(made: Parts, outcome: Outcome) -> None:
@@ -363,7 +387,9 @@ def copy(case: Case) -> Outcome:
 
 
 _FATES = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=20)
-_ENDS = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD]), max_size=6)
+_ENDS = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=6)
+_OTHERS = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD]), max_size=6)
+_COMMANDS = [RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END, PAUSE, HAND_OVER, TIME_OUT, FORGET]
 _CASES = st.builds(
     Case,
     once=st.booleans(),
@@ -371,12 +397,11 @@ _CASES = st.builds(
     batches=st.lists(st.integers(0, 3), min_size=1, max_size=30),
     chunks=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     produces=_FATES,
+    adds=_OTHERS,
     ends=_ENDS,
+    inits=_OTHERS,
     commands=st.lists(
-        st.tuples(
-            st.integers(0, 40).map(lambda ms: ms / 1000),
-            st.sampled_from([RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END]),
-        ),
+        st.tuples(st.integers(0, 40).map(lambda ms: ms / 1000), st.sampled_from(_COMMANDS)),
         max_size=4,
     ),
 )
@@ -449,6 +474,25 @@ def test_where_the_outcome_of_a_transaction_is_not_known_stored_progress_counts(
         commands = [(ms / 1000, FENCE)]
         copy(Case(batches=[0, 1] * 12, ends=[end] * 30, commands=commands)).check(once=True)
         copy(Case(batches=[1] * 20, chunks=(2,), ends=[end] * 30, commands=commands)).check(once=True)
+
+
+def test_an_end_whose_answer_was_lost_ends_no_later_transaction() -> None:
+    """It may be read when the next transaction of the same epoch is open (KAFKA-17754)."""
+    for number in range(6):
+        copy(Case(batches=[1] * 12, ends=[*[OK] * number, LATE])).check(once=True)
+
+
+def test_what_stands_behind_a_refused_batch_is_copied_once_where_the_target_knows_no_producer() -> None:
+    """It takes any sequence number then."""
+    for number in range(0, 40, 3):
+        case = Case(
+            batches=[1] * 40,
+            chunks=(1, 4),
+            refuses=[b"%d" % number],
+            forgets=True,
+            commands=[(50.0, TAKE)],
+        )
+        copy(case).check(once=True)
 
 
 @pytest.mark.parametrize("once", [True, False])

@@ -302,6 +302,16 @@ async def test_the_end_is_asked_for_until_it_is_known(target):
     assert target.coordinator.ends() == ["commit"] * 3
 
 
+async def test_an_end_whose_answer_was_lost_is_of_another_epoch_than_the_next_transaction(target):
+    """It may still be read, and would end that one in the middle (KAFKA-17754)."""
+    target.coordinator.end_answers = [ClientError("connection lost")]
+    await within(target.write(A))
+    await within(target.write(A))
+    inits = [call[2] for call in target.coordinator.calls if call[0] == "init"]
+    assert inits == [None, ProducerId(7, 0)]
+    assert [sequence for tp, sequence, *_ in target.log if tp == A] == [0, 0]
+
+
 async def test_who_is_fenced_does_not_know_the_outcome_and_takes_an_id_that_nobody_strikes_off(target):
     target.coordinator.end_answers = [KafkaError(ErrorCode.PRODUCER_FENCED)]
     assert await outcome(target.write(A)) is OutcomeUnknownError
@@ -390,6 +400,40 @@ async def test_the_commit_is_not_asked_for_again_without_permission(target):
         ("init", "link", None),
         ("init", "link", ProducerId(7, 0)),  # ends what may be open
     ]
+
+
+async def test_what_a_worker_had_asked_for_when_it_was_given_up_is_no_transaction_afterwards(target):
+    """Its first partitions are being added: progress would be made and written once it may write again, when
+    others have had the partitions."""
+    asked, answer = target.coordinator.add_to_transaction, asyncio.Event()
+
+    async def slow(name, producer, tps):
+        await answer.wait()
+        return await asked(name, producer, tps)
+
+    target.coordinator.add_to_transaction = slow
+    target.journal.pending = True
+    target.transactions.stir()
+    async with asyncio.timeout(20):
+        while target.transactions._current is None:
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    target.transactions.give_up("others have its partitions")
+    answer.set()
+    await within(target.transactions.settled())
+    target.journal.pending = False
+    assert target.journal.written == []
+    assert (await within(target.write(A))).records == 3
+    inits = [call[2] for call in target.coordinator.calls if call[0] == "init"]
+    assert inits == [None, ProducerId(7, 0)]  # what was added then is over before another one begins
+
+
+async def test_a_commit_that_can_only_be_aborted_is_not_asked_for_again(target):
+    target.coordinator.end_answers = [KafkaError(ErrorCode.TRANSACTION_ABORTABLE)]
+    assert await outcome(target.write(A)) is OutcomeUnknownError
+    target.open(A)
+    assert (await within(target.write(A))).records == 3
+    assert target.coordinator.ends() == ["commit", "commit"]
 
 
 async def test_a_topic_that_is_refused_stops_alone(target):
