@@ -46,7 +46,7 @@ _WAY_S, _APART_S = 0.003, 0.0001
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
 OK, LOST, UNHEARD, LATE = "ok", "lost", "unheard", "late"
 """What becomes of a request: it and its answer arrive; it does not; its answer does not; it is taken for lost
-and arrives when the next one of its partition has (the end of a transaction: in the middle of the next one)."""
+and arrives when the next one of its partition has (a transaction's end: in the middle of the next one)."""
 
 
 @dataclass
@@ -85,8 +85,7 @@ class _Transactional:
 
 
 class TargetInMemory:
-    """What a link needs of a client. `produces`, `adds`, `ends` and `inits` say what becomes of the requests to
-    come."""
+    """What a link needs of a client. `produces`, `adds`, `ends` and `inits` say what becomes of requests."""
 
     cluster_id = "target"
     retry = RetryPolicy(total_s=10)
@@ -225,6 +224,10 @@ class TargetInMemory:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
 
     # What brokers do
+
+    def fence(self, name: str) -> None:
+        """Somebody else takes the id."""
+        self._init(name, None)
 
     def time_out(self) -> None:
         """Open transactions have taken too long."""

@@ -305,7 +305,7 @@ async def _command(
         elif command == TAKE:
             target.refuses.clear()
         elif command == FENCE and made.transactions is not None:
-            await target.init_transactional_producer(made.transactions.transactional_id, 0)
+            target.fence(made.transactions.transactional_id)
         elif command == GIVE_UP and account is not None and account.state is State.RUNNING:
             made.partitions.owns = lambda _: False
             await made.partitions.abandon(TP)

@@ -201,7 +201,7 @@ def test_a_target_that_lost_records_shows_as_the_same_gap_in_both(book, progress
     later = time.time_ns() + 5_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: later)
     book.copied(TP, lost)
-    assert entry.ledger.gaps == book.accounts[TP].entry.ledger.gaps  # or who acknowledges one misses the other
+    assert entry.ledger.gaps == book.accounts[TP].entry.ledger.gaps  # who acknowledges one means both
     assert [(gap.start, gap.end) for gap in entry.ledger.gaps] == [(15, 20)]
     assert list(entry.ledger.runs) == list(book.accounts[TP].entry.ledger.runs)
 
