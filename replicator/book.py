@@ -86,7 +86,14 @@ class Account:
     lost: int = 0
     """Source offsets behind the copied ones that are gone there; once it goes on they are a gap."""
     seen_end: int = -1
-    """The same as the source's last chunk said: true of the topic that is read, not of one made anew."""
+    """The same as its opening and the chunks since then said: true of the topic that is read, not of one made
+    anew. -1: not known, since nobody has read it for a while."""
+
+    def look_away(self) -> None:
+        """It is not read from now on, so that all of it has been copied cannot be told later; how much at
+        least has not, can."""
+        if self.entry is None or self.seen_end <= self.entry.ledger.next_source_offset:
+            self.seen_end = -1
 
     @property
     def lag_bytes(self) -> int:
@@ -175,6 +182,7 @@ class Book:
         elif fault.kind is FaultKind.DELETED:
             account.state = State.GONE
         elif fault.kind is FaultKind.FAILED:
+            account.look_away()
             account.not_before = time.monotonic() + self.retry_refused_s
         _log.warning("%s %s", fault.tp, account.reason)
 

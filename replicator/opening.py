@@ -46,6 +46,8 @@ class Beginning:
 
     entry: Entry
     gaps: list[Gap] = field(default_factory=list)
+    source_end: int = -1
+    """The readable end of the source at this moment."""
 
 
 def begin(
@@ -174,6 +176,7 @@ class Opener:
         beginning = begin(
             entry, source, target, ranges, start_at=start_at, seen_end=seen_end, told=self._told
         )
+        beginning.source_end = ranges.source_end
         ledger = beginning.entry.ledger
         if entry is not None and entry.ledger.target.topic != target.topic:
             _say_renamed(entry.ledger.target.topic, target, ranges)

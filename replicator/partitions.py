@@ -147,6 +147,7 @@ class Partitions:
     async def _pause(self, account: Account, why: str) -> None:
         await self._stop(account)
         self._book.settle(account)
+        account.look_away()
         account.state, account.reason, account.not_before = State.PAUSED, why, 0.0
         _log.info("%s %s", account.tp, why)
 
@@ -333,6 +334,7 @@ class Partitions:
         if self._progress is None:
             await self._store.save([entry])  # before the first record, so that a killed link finds its tail
         if self._held(account):
+            account.look_away()
             return
         position = entry.ledger.next_source_offset
         await self._sink.open(account.target, entry.producer, topic.target.topic_id, position)
@@ -341,7 +343,8 @@ class Partitions:
         self.stored.pop(account.tp, None)
         self._records.pop(account.tp, None)
         if stored is None or stored.ledger.source != source:
-            account.source_end = account.seen_end = -1
+            account.source_end = -1
+        account.seen_end = beginning.source_end if beginning.source_end >= position else -1
         account.state = State.RUNNING
         account.reason = ""
         account.starts += 1

@@ -12,6 +12,8 @@ from protocol.types import TopicPartition
 from replicator.link_report import link_report
 from replicator.naming import HEARTBEATS
 from replicator.progress import read_ledgers
+from replicator.workers import asking
+from replicator.workers.control import Scope
 from tests.cluster.links import (
     LinkProcess,
     Pair,
@@ -147,6 +149,55 @@ async def test_a_topic_created_again_while_the_link_was_down_is_a_gap_of_unknown
         assert await process.stop() == 3
     [row] = (await states(link))[1].rows
     assert [(start, end) for start, end, _ in row["gaps"]] == [(10, 10)]
+
+
+async def test_a_topic_created_again_that_brought_nothing_since_the_start_is_no_gap(pair, clients):
+    """Found by trying: only data told a link where its source ends, so an idle topic was a gap."""
+    east, west = clients
+    topic = fresh("again-idle")
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = pair.link(topic, refresh_topics_interval_s=0.5)
+    async with running(link) as process:
+        await copied_to(west, link, topic, 10)
+        assert await process.stop() == 0
+    async with running(link) as process:
+
+        async def runs():
+            return process.partition(topic).get("state") == "running"
+
+        await eventually(runs, "the link reads")
+        await east.delete_topics([topic])
+        await eventually(lambda: _recreated(east, topic), "the topic is created again")
+        await produce(east, topic, some(4))
+        await eventually(lambda: _copied(link, topic), "the new topic is copied")
+        assert await process.stop() == 0
+
+
+async def test_a_topic_created_again_while_it_was_paused_is_a_gap(pair, clients):
+    """Found by trying: what was written during the pause was lost, and "all of it was copied" was noted."""
+    east, west = clients
+    topic = fresh("again-paused")
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = pair.link(topic, refresh_topics_interval_s=0.5)
+    async with running(link) as process:
+        await copied_to(west, link, topic, 10)
+        await asking.pause(link, Scope(topic), asking.wish("maintenance", "me"))
+
+        async def stands():
+            return process.partition(topic).get("state") == "paused"
+
+        await eventually(stands, "the topic is paused")
+        await produce(east, topic, some(5, "lost"))
+        await east.delete_topics([topic])
+        await eventually(lambda: _recreated(east, topic), "the topic is created again")
+        await produce(east, topic, some(3))
+        await asking.resume(link, Scope(topic))
+        await eventually(lambda: _copied(link, topic), "the new topic is copied")
+        assert await process.stop() == 3
+    [row] = (await states(link))[1].rows
+    assert [start for start, _, _ in row["gaps"]] == [10]
 
 
 async def _recreated(client, topic):
