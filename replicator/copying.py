@@ -77,6 +77,8 @@ class CopyPlan:
     not_copied: Mapping[str, str]
     stored: Mapping[TopicPartition, tuple[int, int, int]]
     """What earlier copies had done: next source offset, records, bytes."""
+    idle_rules: tuple[str, ...] = ()
+    """Of --rename, those that concern no topic that is there now; one that is copied once has none."""
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
@@ -142,6 +144,13 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
             raise CopyError(f"no topic of {request.source} is to be copied: {_why(request, found.refused)}")
         names = {name: wanted.target_name for name, wanted in found.wanted.items()}
         _check_names(names, same_cluster=source.cluster_id == target.cluster_id, settings=settings)
+        idle = tuple(str(rule) for rule in request.rename if not any(map(rule.concerns, names)))
+        if idle and request.until_now:  # a slip of the pen would put a topic where nobody wants it
+            some = ", ".join(sorted(names)[:5])
+            raise CopyError(
+                f"--rename {' '.join(idle)} concerns no topic that is to be copied ({some}):"
+                " correct it or leave it out"
+            )
         spots = [
             TopicPartition(name, number)
             for name, wanted in found.wanted.items()
@@ -162,7 +171,7 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         )
         for name, wanted in sorted(found.wanted.items())
     )
-    return CopyPlan(settings, topics, ends, found.refused, stored)
+    return CopyPlan(settings, topics, ends, found.refused, stored, idle)
 
 
 def refuse_strange(plan: CopyPlan) -> None:

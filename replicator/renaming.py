@@ -42,6 +42,10 @@ class Rename:
         match = re.fullmatch(self.pattern, topic)
         return match.expand(self.becomes) if match is not None else None
 
+    def concerns(self, topic: str) -> bool:
+        """Whether the rule gives the topic a name, be it the one it has."""
+        return self.apply(topic) is not None
+
     def __str__(self) -> str:
         return f"{self.pattern}={self.becomes}"
 

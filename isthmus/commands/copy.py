@@ -168,6 +168,8 @@ async def _copy(request: CopyRequest, *, append: bool, dry_run: bool, as_json: b
         fail(str(error), USAGE)
     except (ProtocolError, ValueError) as error:
         fail(f"{error}; nothing was copied")
+    for rule in plan.idle_rules:
+        note(f"--rename {rule} concerns no topic that is there now")
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return 0

@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,11 @@ async def test_what_cannot_be_copied_is_said_at_once(pair, clients):
     ):
         with pytest.raises(CopyError, match=expected):
             await plan_copy(CopyRequest(*ends_, (topics,), rename=rules))
+    slip = (Rename.parse(f"{topic}={topic}-copy"), Rename.parse("sad=gone"))
+    asked = CopyRequest(pair.east, pair.west, (topic,), rename=slip)
+    assert (await plan_copy(asked)).idle_rules == ("sad=gone",)  # it may be born later
+    with pytest.raises(CopyError, match=f"sad=gone concerns no topic that is to be copied .{topic}"):
+        await plan_copy(replace(asked, until_now=True))
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
