@@ -37,6 +37,11 @@ _CONNECT_S = 5.0
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
 
+def is_alias(text: str) -> bool:
+    """Whether a cluster may be called so: it becomes part of the names of topics, groups and files."""
+    return _ALIAS.fullmatch(text) is not None
+
+
 class ClusterEnd(BaseModel):
     """One side of a link: the alias that names carry, where its brokers are, and how to be let in there."""
 
@@ -50,7 +55,7 @@ class ClusterEnd(BaseModel):
     @field_validator("alias")
     @classmethod
     def _plain(cls, alias: str) -> str:
-        if not _ALIAS.fullmatch(alias):
+        if not is_alias(alias):
             raise ValueError(f"alias {alias!r} may hold letters, digits, '-' and '_' only")
         return alias
 

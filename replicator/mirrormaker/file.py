@@ -24,7 +24,7 @@ from protocol.properties_text import PropertiesError, Property, as_mapping, pars
 from replicator.mirrormaker import meanings
 from replicator.mirrormaker.meanings import Meaning
 from replicator.mirrormaker.providers import Provider, ProviderError, declared, resolve
-from replicator.settings import LinkSettings
+from replicator.settings import LinkSettings, is_alias
 from replicator.wrong_values import in_words
 
 MIRRORMAKER_DEFAULTS: Mapping[str, Any] = {
@@ -123,7 +123,10 @@ class _Reader:
         self._by_flow: dict[tuple[str, str], _Scope] = {}
         for name, text in wrong:
             self._wrong(self._last[name], text)
+        if not self._plain_aliases():
+            return  # which cluster a line means is not known
         self._twice(properties)
+        self._torn(properties)
         for item in self._last.values():
             self._sort(self._resolved(item, self._providers))
 
@@ -137,6 +140,24 @@ class _Reader:
                 self._remark(item, f"stands in line {before} too; the last one counts, as in Java")
             seen[item.name] = item.line
 
+    def _plain_aliases(self) -> bool:
+        """Whether every alias can be one."""
+        strange = [alias for alias in self._clusters if not is_alias(alias)]
+        for alias in strange:
+            hint = "; aliases stand with commas between them" if re.search(r"\s", alias) else ""
+            self._wrong(
+                self._last["clusters"], f"alias {alias!r} may hold letters, digits, '-' and '_' only{hint}"
+            )
+        return not strange
+
+    def _torn(self, properties: list[Property]) -> None:
+        """Names with spaces around their arrow. In MirrorMaker 2 such a line does nothing, without a word."""
+        for item in properties:
+            if _is_torn(item):
+                self._wrong(
+                    item, "a name ends at its first space, in Java too: write SOURCE->TARGET without spaces"
+                )
+
     def _resolved(self, item: Property, providers: Mapping[str, Provider]) -> Property:
         try:
             return Property(item.name, resolve(item.text, providers), item.line)
@@ -145,7 +166,7 @@ class _Reader:
             return item
 
     def _sort(self, item: Property) -> None:
-        if item.name == "clusters" or item.name.startswith("config.providers"):
+        if item.name == "clusters" or item.name.startswith("config.providers") or _is_torn(item):
             return
         flow = _FLOW.fullmatch(item.name)
         if flow is not None:
@@ -245,6 +266,8 @@ class _Reader:
 
     def links(self) -> list[LinkSettings]:
         """One for each flow that is switched on."""
+        if not all(map(is_alias, self._clusters)):
+            return []
         if not self._clusters:
             self.problems.append(
                 Remark(0, "clusters", "is missing: the aliases of all clusters, with commas")
@@ -422,6 +445,10 @@ class _Reader:
 
     def _remark(self, item: Property, text: str) -> None:
         self.remarks.append(Remark(item.line, item.name, text))
+
+
+def _is_torn(item: Property) -> bool:
+    return item.name.endswith("->") or item.text.startswith("->")
 
 
 def _near(word: str, known: Iterable[str]) -> str:

@@ -266,3 +266,26 @@ def test_a_file_without_links_says_how_to_have_one():
     assert "clusters: is missing" in problems("a = b")[0]
     assert is_mirrormaker_text(TWO)
     assert not is_mirrormaker_text("version: 1\nclusters:\n  a: {}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("clusters: A B", "line 1: clusters: alias 'A B' may hold letters, digits, '-' and '_' only; aliases"
+         " stand with commas between them"),
+        ("clusters = A, us.east",
+         "line 1: clusters: alias 'us.east' may hold letters, digits, '-' and '_' only"),
+    ],
+)  # fmt: skip
+def test_an_alias_that_cannot_be_one_is_the_only_problem(line, said):
+    """Found by trying: each line of the cluster was no setting, with itself as what was perhaps meant."""
+    assert problems(f"{line}\nA.bootstrap.servers = a:1\nus.east.bootstrap.servers = b:1\n") == [said]
+
+
+@pytest.mark.parametrize("name", ["A -> B", "A-> B", "A ->B"])
+def test_a_space_beside_an_arrow_is_named_at_each_line(name):
+    text = f"{TWO}{name}.topics = x\n{name}.groups = y"
+    assert [one.partition(": a name ends at its first space")[0][:6] for one in problems(text)] == [
+        "line 6",
+        "line 7",
+    ]
