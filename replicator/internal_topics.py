@@ -54,8 +54,13 @@ class InternalTopic:
         try:
             await self._client.create_topics([topic])
         except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                return
+            if error.code is ErrorCode.INVALID_REPLICATION_FACTOR:
+                error.to_do = (
+                    "add brokers, or set its replication factor lower: isthmus links check names the setting"
+                )
+            raise
 
     async def ensure_once(self) -> None:
         """As `ensure`, but asks only until it has succeeded."""

@@ -25,7 +25,8 @@ _ACLS = {Op.READ: "Read", Op.WRITE: "Write", Op.CREATE: "Create", Op.DESCRIBE: "
 
 @dataclass(frozen=True, slots=True)
 class OwnTopic:
-    """`instead`: what to set where the right shall not be given; empty: the link cannot go without it."""
+    """`instead`: what to set where the right shall not be given; empty: the link cannot go without it.
+    `factor_set` names the setting of its replication factor, and MirrorMaker 2's."""
 
     name: str
     at_source: bool
@@ -33,6 +34,7 @@ class OwnTopic:
     operations: tuple[Op, ...]
     factor: int
     instead: str = ""
+    factor_set: str = ""
 
 
 def own_topics(on: LinkSettings) -> list[OwnTopic]:
@@ -51,7 +53,8 @@ def own_topics(on: LinkSettings) -> list[OwnTopic]:
         copies = factor(on.heartbeats_topic_replication_factor)
         for at_source in (True, False):
             off = "emit_heartbeats: false (emit.heartbeats.enabled)"
-            found.append(OwnTopic(HEARTBEATS, at_source, "writing heartbeats", _WRITES, copies, off))
+            job, set_by = "writing heartbeats", _factor_set("heartbeats")
+            found.append(OwnTopic(HEARTBEATS, at_source, job, _WRITES, copies, off, set_by))
     if on.emit_offset_syncs:
         at_source = on.offset_syncs_topic_location == "source"
         off = "emit_offset_syncs: false (emit.offset-syncs.enabled)"
@@ -61,15 +64,22 @@ def own_topics(on: LinkSettings) -> list[OwnTopic]:
             factor(on.offset_syncs_topic_replication_factor),
             names.offset_syncs(at_source=at_source),
         )
-        found.append(OwnTopic(name, at_source, "writing offset syncs", _WRITES, copies, off))
+        job, set_by = "writing offset syncs", _factor_set("offset-syncs")
+        found.append(OwnTopic(name, at_source, job, _WRITES, copies, off, set_by))
     if on.emit_checkpoints:
         off = "emit_checkpoints: false (emit.checkpoints.enabled)"
         copies = factor(on.checkpoints_topic_replication_factor)
-        found.append(OwnTopic(names.checkpoints, False, "writing checkpoints", _WRITES, copies, off))
+        job, set_by = "writing checkpoints", _factor_set("checkpoints")
+        found.append(OwnTopic(names.checkpoints, False, job, _WRITES, copies, off, set_by))
     if on.on_refused == "dead_letter":
         job = "putting aside what the target refuses"
         found.append(OwnTopic(on.dead_letter_topic, False, job, _WRITES, default, "on_refused: stop"))
     return found
+
+
+def _factor_set(topic: str) -> str:
+    ours = topic.replace("-", "_")
+    return f"{ours}_topic_replication_factor ({topic}.topic.replication.factor)"
 
 
 async def ask_own_topics(source: ClusterClient, target: ClusterClient, facts: Facts) -> None:
@@ -98,7 +108,10 @@ def own_topics_rule(facts: Facts) -> Iterator[Finding]:
             missing = [Op.CREATE, *missing]
         elif refused is not None and one.instead:  # of the progress topic `limits.replicas` tells
             what = f"{one.job} needs a topic that cannot be made: {refused}"
-            yield Finding(level, _CHECK, side.alias, what, f"mend what it names{instead}", (one.name,))
+            mend = "mend what it names"
+            if refused.code is ErrorCode.INVALID_REPLICATION_FACTOR and one.factor_set:
+                mend = f"set {one.factor_set} to at most the number of brokers"
+            yield Finding(level, _CHECK, side.alias, what, f"{mend}{instead}", (one.name,))
         if missing:
             yield Finding(
                 level,

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from protocol.client import LATEST, Fetched, ListedOffset
+from protocol.client import LATEST, Fetched, ListedOffset, NewTopic
+from protocol.client.metadata import Metadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
@@ -60,3 +61,16 @@ async def test_progress_of_a_topic_that_the_broker_does_not_know_yet_is_not_empt
         await store.load()
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await store.refresh()).entries() == {}  # who only looks on finds nothing
+
+
+async def test_too_few_brokers_for_a_topic_of_the_link_is_said_with_what_to_do() -> None:
+    class Small(Topic):
+        async def metadata(self, _: list[str]) -> Metadata:
+            return Metadata(None, -1)
+
+        async def create_topics(self, _: list[NewTopic]) -> None:
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "3 > 1 brokers")
+
+    with pytest.raises(KafkaError) as caught:
+        await InternalTopic(Small(""), "links", replication_factor=3).ensure()  # type: ignore[arg-type]
+    assert "replication factor lower" in caught.value.to_do

@@ -213,6 +213,14 @@ def test_the_links_own_topics_need_rights_too():
     assert ERROR not in [level for level, of in said(own_topics_rule, given) if "mm2-offsets" in of[0]]
 
 
+def test_a_topic_of_the_link_with_more_replicas_than_brokers_names_its_setting():
+    given = facts()
+    few = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "3 > 1 brokers")
+    given.source.cannot_make = {"mm2-offset-syncs.west.internal": few}
+    (found,) = own_topics_rule(given)
+    assert "set offset_syncs_topic_replication_factor (offset-syncs.topic.replication.factor)" in found.to_do
+
+
 def test_what_is_switched_off_needs_no_rights():
     on = {"emit_heartbeats": False, "emit_checkpoints": False, "emit_offset_syncs": False}
     assert [one.name for one in own_topics(facts(**on).settings)] == ["isthmus-link.east-to-west.internal"]
