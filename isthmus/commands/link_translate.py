@@ -36,7 +36,7 @@ def translate(
         int | None, typer.Option("--partition", "-p", help="with --offset: 0 by default; with --time: all")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", "-o", help="of the source, or with --back of the target")
+        int | None, typer.Option("--offset", "-o", min=0, help="of the source, or with --back of the target")
     ] = None,
     time: Annotated[str | None, typer.Option("--time", help=f"the first record since then: {TIMES}")] = None,
     back: Annotated[bool, typer.Option("--back", help="from the target to the source (failback)")] = False,

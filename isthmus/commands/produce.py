@@ -12,6 +12,9 @@ from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_sett
 from isthmus.output import USAGE, fail, note
 from isthmus.silence import Silence, reason
 
+_LARGEST = 100_000_000
+"""Bytes of a record; brokers take no larger request (`socket.request.max.bytes`)."""
+
 
 def produce(
     topic: Annotated[str, typer.Argument(help="topic", show_default=False)],
@@ -43,6 +46,7 @@ def produce(
     admin = admin_client(cluster, file)
     silence = Silence(note, lambda: reason(admin, topic))
     settings = {**client_settings(cluster, file), "enable.idempotence": True, "linger.ms": 20}
+    settings["message.max.bytes"] = _LARGEST  # what is too large is the topic's to say
     try:
         producer = Producer({**settings, "compression.type": compression})
     except KafkaException as error:
@@ -61,6 +65,9 @@ def produce(
             except BufferError:
                 producer.poll(0.1)
                 silence.look(len(producer))
+            except KafkaException as error:  # it never left this process
+                failures.append(error.args[0].str())
+                break
         count += 1
     while waiting := producer.flush(0.5):
         silence.look(waiting)

@@ -79,6 +79,16 @@ def test_produce_and_consume(shell: Shell) -> None:
     assert (record["key"], record["value"], record["headers"]) == ("a", "one", [["from", "test"]])
 
 
+def test_the_topic_says_which_record_is_too_large(shell: Shell) -> None:
+    shell.ok("topics", "create", "small", "--partitions", "1")
+    refused = shell.run("produce", "small", text="x" * 2_000_000 + "\n")
+    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+    assert "1 of 1 records were not written" in refused.stderr
+    assert "too large" in refused.stderr
+    shell.ok("topics", "create", "large", "--partitions", "1", "--config", "max.message.bytes=3000000")
+    shell.ok("produce", "large", text="x" * 2_000_000 + "\n")
+
+
 def test_group_reset_shows_first_and_does_only_with_execute(shell: Shell) -> None:
     shell.ok("topics", "create", "read", "--partitions", "1")
     shell.ok("produce", "read", text="1\n2\n3\n")
