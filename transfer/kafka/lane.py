@@ -2,8 +2,9 @@
 
 Owns plain state: events and a clock go in, batches to send come out. It must not know sockets, leaders or
 requests. Sequence numbers belong to a batch from its first sending on, so that a retry is recognised by the
-broker. One batch is in flight until the first is acknowledged and again while retrying: a broker without
-state for a producer takes any sequence number, and a successor must not overtake a failed batch.
+broker. One batch is in flight until the first is acknowledged, again while retrying, and after a rest: a
+broker without state for a producer (it forgets those that rest: `producer.id.expiration.ms`) takes any
+sequence number, and a successor must not overtake a failed batch.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ MAX_IN_FLIGHT = 5
 _NOBODY = ProducerState(-1, -1, 0)
 _FIRST_BACKOFF_S = 0.05
 _LONGEST_BACKOFF_S = 2.0
+_RESTED_S = 60.0
+"""A producer that wrote nothing for so long may be forgotten; brokers remember it for a day by default."""
 
 
 @dataclass(slots=True, eq=False)
@@ -141,6 +144,7 @@ class ProduceLane:
         self._failed: list[Pending] = []
         self._tickets: deque[Ticket] = deque()
         self._window = 1
+        self._taken_at = 0.0
         self._attempt = 0
 
     @property
@@ -198,6 +202,8 @@ class ProduceLane:
         producer = self._producer
         if producer is _NOBODY:
             return None
+        if now - self._taken_at > _RESTED_S and not self._in_flight:
+            self._window = 1
         if self._gate is not None and not self._gate.lets(self, self._queue[0]):
             return None
         pending = self._queue.popleft()
@@ -209,6 +215,7 @@ class ProduceLane:
             self._next_sequence = next_sequence(sequence, out.record_count)
             pending.segments = seal(out, producer.producer_id, producer.epoch, sequence)
         self._in_flight.append(pending)
+        self._taken_at = now
         return pending
 
     @property

@@ -116,6 +116,25 @@ def test_nothing_overtakes_the_first_batch_of_a_producer(loop):
     assert len([1 for _ in range(9) if lane.take(0.0)]) == MAX_IN_FLIGHT
 
 
+def test_nothing_overtakes_the_first_batch_after_a_rest(loop):
+    """A broker that has forgotten the producer refuses the first for some reason, and takes the second."""
+    lane = ProduceLane(TP, ProducerState(7, 0, 0))
+    for at in range(3):
+        lane.offer(ticket(loop, at, 1, per_batch=1))
+    first = lane.take(1000.0)
+    lane.acknowledged(first, 0)
+    second, third = lane.take(1000.0), lane.take(1000.0)
+    lane.acknowledged(second, 1)
+    lane.acknowledged(third, 2)
+    for at in range(3, 6):
+        lane.offer(ticket(loop, at, 1, per_batch=1))
+    fourth = lane.take(1070.0)
+    assert lane.take(1070.0) is None
+    lane.acknowledged(fourth, 3)
+    assert lane.take(1070.0) is not None
+    assert lane.take(1070.0) is not None
+
+
 def test_back_off_grows_and_holds_the_partition_back(loop):
     lane = ProduceLane(TP, ProducerState(1, 0, 0))
     lane.offer(ticket(loop, 0, 1))
