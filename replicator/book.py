@@ -35,6 +35,8 @@ from transfer.ledger import Copied, Gap, book_into
 _log = logging.getLogger("isthmus.replicator")
 
 _AGAIN_SOON_S = 1.0
+_UNSEEN_S = 5.0
+"""An idle partition is looked at every half second; a busy machine takes its time."""
 _DISORDER = (
     "nothing of it counts, and what is missing is read again from stored progress. This is a fault of"
     " isthmus: report it with this line; if it does not end, restart the worker"
@@ -87,13 +89,17 @@ class Account:
     """Source offsets behind the copied ones that are gone there; once it goes on they are a gap."""
     seen_end: int = -1
     """The same as its opening and the chunks since then said: true of the topic that is read, not of one made
-    anew. -1: not known, since nobody has read it for a while."""
+    anew."""
+    unseen: bool = False
+    """Nobody has read it for a while: there may be more than `seen_end`."""
 
-    def look_away(self) -> None:
-        """It is not read from now on, so that all of it has been copied cannot be told later; how much at
-        least has not, can."""
-        if self.entry is None or self.seen_end <= self.entry.ledger.next_source_offset:
-            self.seen_end = -1
+    @property
+    def known_end(self) -> int:
+        """Where the topic that was read ends, or at least; -1: not known. That all of it was copied cannot be
+        told when nobody looked; how much at least was not, can."""
+        if self.unseen and (self.entry is None or self.seen_end <= self.entry.ledger.next_source_offset):
+            return -1
+        return self.seen_end
 
     @property
     def lag_bytes(self) -> int:
@@ -169,20 +175,22 @@ class Book:
             return
         end = chunk.last_stable_offset if chunk.last_stable_offset >= 0 else chunk.high_watermark
         account.source_end = account.seen_end = end
+        account.unseen = False
 
     def fault(self, fault: SourceFault) -> None:
         """The source stopped a partition."""
         account = self.accounts.get(fault.tp)
         if account is None:
             return
-        self._stop(account, State.WAITING, f"{fault.kind}: {fault.message}", 0.0)
+        went = fault.kind is FaultKind.DELETED or fault.kind is FaultKind.RECREATED
+        unseen = not went or fault.unseen_s > _UNSEEN_S
+        self._stop(account, State.WAITING, f"{fault.kind}: {fault.message}", 0.0, unseen=unseen)
         if fault.kind is FaultKind.RETENTION or fault.kind is FaultKind.TRUNCATED:
             account.resume_at = fault.resume_offset
             account.resume_reason = fault.kind
         elif fault.kind is FaultKind.DELETED:
             account.state = State.GONE
         elif fault.kind is FaultKind.FAILED:
-            account.look_away()
             account.not_before = time.monotonic() + self.retry_refused_s
         _log.warning("%s %s", fault.tp, account.reason)
 
@@ -195,7 +203,7 @@ class Book:
             # What of it was committed before that, the book never hears: what it has is older.
             account.read_again = account.read_again or self.once
             if account.state is not State.WAITING:
-                self._stop(account, State.WAITING, str(error), 0.0)
+                self._stop(account, State.WAITING, str(error), 0.0, unseen=False)
             return
         if isinstance(error, AbortedError):
             account.read_again = account.read_again or isinstance(error, OutcomeUnknownError)
@@ -307,8 +315,11 @@ class Book:
         """Partitions that stand still for a reason that waiting does not cure."""
         return [account for account in self.accounts.values() if account.state is State.REFUSED]
 
-    def _stop(self, account: Account, state: State, reason: str, pause_s: float) -> None:
+    def _stop(
+        self, account: Account, state: State, reason: str, pause_s: float, *, unseen: bool = True
+    ) -> None:
         account.state = state
+        account.unseen = account.unseen or unseen
         account.reason = reason
         account.not_before = time.monotonic() + pause_s
         self.changed()

@@ -147,7 +147,7 @@ class Partitions:
     async def _pause(self, account: Account, why: str) -> None:
         await self._stop(account)
         self._book.settle(account)
-        account.look_away()
+        account.unseen = True
         account.state, account.reason, account.not_before = State.PAUSED, why, 0.0
         _log.info("%s %s", account.tp, why)
 
@@ -323,7 +323,7 @@ class Partitions:
         source, target = self._lineages(account, topic)
         start_at = self.initial.get(account.tp)
         beginning = await self._opener.open(
-            stored, source, target, start_at=start_at, seen_end=account.seen_end
+            stored, source, target, start_at=start_at, seen_end=account.known_end
         )
         entry = beginning.entry
         if account.new_producer:
@@ -334,7 +334,7 @@ class Partitions:
         if self._progress is None:
             await self._store.save([entry])  # before the first record, so that a killed link finds its tail
         if self._held(account):
-            account.look_away()
+            account.unseen = True
             return
         position = entry.ledger.next_source_offset
         await self._sink.open(account.target, entry.producer, topic.target.topic_id, position)
@@ -345,6 +345,7 @@ class Partitions:
         if stored is None or stored.ledger.source != source:
             account.source_end = -1
         account.seen_end = beginning.source_end if beginning.source_end >= position else -1
+        account.unseen = False
         account.state = State.RUNNING
         account.reason = ""
         account.starts += 1

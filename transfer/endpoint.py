@@ -67,7 +67,8 @@ class FaultKind(StrEnum):
 class SourceFault:
     """A partition that the source has stopped reading until it is opened again.
 
-    For RETENTION and TRUNCATED `resume_offset` is where reading can go on.
+    For RETENTION and TRUNCATED `resume_offset` is where reading can go on. `unseen_s`: for DELETED and
+    RECREATED, for how many seconds before that nobody has seen what was written to it.
     """
 
     tp: TopicPartition
@@ -75,6 +76,7 @@ class SourceFault:
     position: int
     resume_offset: int
     message: str
+    unseen_s: float = 0.0
 
 
 class TransferError(Exception):

@@ -250,13 +250,15 @@ class BrokerFetcher:
                 arrived.append((reading, outcome))
         self._size.answered(_largest(arrived), now - asked_at)
         for reading, _ in troubles:
-            reading.back_off(now)
+            reading.refused(now)
         if arrived:
             await self._deliver(arrived)
             # What was read is on its way to the target before more is asked for: whoever waits for it waits
             # that much less. One turn is the engine's, one the sender's.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
+        for reading in picked.values():  # within a session also those that the answer does not name
+            reading.answered(now)
         self._release(picked.values())
         for reading, trouble in troubles:
             if not reading.closed:

@@ -29,6 +29,10 @@ class Reading:
     """The connection to its leader that asked last; -1: none has yet."""
     served_at: float = 0.0
     """When it last had data."""
+    heard_at: float = 0.0
+    """When an answer last told how far it is, be there something new or not."""
+    refused_at: float = 0.0
+    """When one told first after that that it is not to be had."""
     paused: bool = False
     closed: bool = False
     not_before: float = 0.0
@@ -42,6 +46,21 @@ class Reading:
     def ready(self, now: float) -> bool:
         """Whether the next Fetch may ask for it."""
         return not (self.asked or self.paused or self.closed) and now >= self.not_before
+
+    def refused(self, now: float) -> None:
+        """An answer tells why it gives nothing of it."""
+        if self.refused_at <= self.heard_at:
+            self.refused_at = now
+        self.back_off(now)
+
+    def answered(self, now: float) -> None:
+        """An answer is taken in that was asked for it: it told how far it is, if no trouble."""
+        if not self.attempts:
+            self.heard_at = now
+
+    def unseen_s(self, now: float) -> float:
+        """For how long nobody saw what is written to it, before it was known to have gone."""
+        return (self.refused_at if self.refused_at > self.heard_at else now) - self.heard_at
 
     def move(self, leader: int) -> None:
         """The next Fetch goes to this broker."""

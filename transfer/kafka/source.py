@@ -53,7 +53,8 @@ class KafkaSource:
         """Starts reading; the leader is looked up in the background."""
         await self.close(tp)
         topic_id, epoch = self._expected.pop(tp, (ZERO_UUID, -1))
-        self._readings[tp] = Reading(tp, from_offset, topic_id=topic_id, last_epoch=epoch)
+        now = asyncio.get_running_loop().time()
+        self._readings[tp] = Reading(tp, from_offset, topic_id=topic_id, last_epoch=epoch, heard_at=now)
         self._stale.set()
 
     async def close(self, tp: TopicPartition) -> None:
@@ -147,7 +148,8 @@ class KafkaSource:
             return
         if ZERO_UUID not in (reading.topic_id, topic.topic_id) and reading.topic_id != topic.topic_id:
             message = "another topic took the name"
-            fault = SourceFault(reading.tp, FaultKind.RECREATED, reading.position, 0, message)
+            unseen_s = reading.unseen_s(asyncio.get_running_loop().time())
+            fault = SourceFault(reading.tp, FaultKind.RECREATED, reading.position, 0, message, unseen_s)
             await self._arrived.put([(reading, fault)])
             return
         self._suspects.pop(reading.tp, None)
@@ -205,5 +207,6 @@ class KafkaSource:
         now = asyncio.get_running_loop().time()
         since = self._suspects.setdefault(reading.tp, now)
         if now - since >= self._settings.gone_after_s:
-            fault = SourceFault(reading.tp, kind, reading.position, resume_offset, message)
+            unseen_s = reading.unseen_s(now)
+            fault = SourceFault(reading.tp, kind, reading.position, resume_offset, message, unseen_s)
             await self._arrived.put([(reading, fault)])

@@ -92,3 +92,31 @@ def test_what_could_not_be_stored_is_stored_next_time(book):
     assert book.take_dirty() == {}
     book.put_back(first)
     assert list(book.take_dirty()) == [TP]
+
+
+@pytest.mark.parametrize(
+    ("kind", "unseen_s", "known"),
+    [
+        (FaultKind.RECREATED, 0.6, 100),
+        (FaultKind.DELETED, 0.6, 100),
+        (FaultKind.RECREATED, 60.0, -1),
+        (FaultKind.DELETED, 60.0, -1),
+        (FaultKind.FAILED, 0.0, -1),
+    ],
+)
+def test_all_is_only_known_to_be_copied_of_what_was_looked_at_until_it_went(book, kind, unseen_s, known):
+    """A topic that is written, deleted and made again while its cluster cannot be reached leaves a gap."""
+    account = book.accounts[TP]
+    account.seen_end = 100
+    book.fault(SourceFault(TP, kind, 100, 100, "said so", unseen_s))
+    assert account.known_end == known
+    account.seen_end = 130  # so much at least is known to be missing
+    assert account.known_end == 130
+
+
+def test_what_was_on_its_way_when_nobody_looked_does_not_make_it_all(book):
+    account = book.accounts[TP]
+    account.seen_end = 105
+    book.fault(SourceFault(TP, FaultKind.RECREATED, 105, 0, "said so", 60.0))
+    book.copied(TP, Copied((Run(100, 100, 5),), 105, 5, 10, (2,)))
+    assert account.known_end == -1

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from protocol.codec import decode
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.frames import encode_response
 from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse, PartitionData
@@ -185,4 +186,42 @@ async def test_a_new_partition_is_read_though_every_connection_waits_for_others(
         found = await arrived.get()
     assert [reading.tp.partition for reading, _ in found] == [2, 3]
     assert broker.polls == connections
+    await fetcher.close()
+
+
+class Going(Patient):
+    """Tells how far partition 0 is, then cannot be reached a few times, then does not know the topic."""
+
+    answers = 0
+
+    async def frame(self, request, version, body):
+        self.answers += 1
+        if 2 <= self.answers < 5:
+            raise ProtocolError("away")
+        row = PartitionData(partition_index=0, high_watermark=0, last_stable_offset=0, records=b"")
+        if self.answers >= 5:
+            row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answer = FetchableTopicResponse(topic="a", partitions=[row])
+        await asyncio.sleep(0)
+        return memoryview(b"".join(encode_response(FetchResponse(responses=[answer]), version, 1))[4:])
+
+
+async def test_how_long_nobody_saw_what_was_written_counts_from_the_last_answer_that_told():
+    broker, refused = Going(), asyncio.Event()
+    reading = Reading(TopicPartition("a", 0), 0, leader=1)
+
+    async def dial(lane):
+        return broker
+
+    async def trouble(reading, what):
+        if reading.refused_at:
+            refused.set()
+
+    settings = FetchSettings(connections_per_broker=1)
+    fetcher = BrokerFetcher(dial, settings, lambda: [reading], trouble, trouble, pytest.fail)
+    async with asyncio.timeout(10):
+        await refused.wait()
+    heard_at, refused_at = reading.heard_at, reading.refused_at
+    assert refused_at - heard_at > 0.05 + 0.1  # at least two pauses between requests
+    assert reading.unseen_s(refused_at + 100) == refused_at - heard_at
     await fetcher.close()
