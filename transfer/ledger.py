@@ -160,8 +160,9 @@ class PartitionLedger:
             raise DiscontinuityError(copied.first_source_offset, position)
         if copied.runs and copied.runs[0].source < position:
             raise DiscontinuityError(copied.runs[0].source, position)
-        if copied.runs and copied.runs[0].target < self.runs.target_start:
-            raise BeforeTheCopyError(copied.runs[0].target, self.runs.target_start)
+        for run in copied.runs:
+            if run.target < self.runs.target_start:
+                raise BeforeTheCopyError(run.target, self.runs.target_start)
 
     def add(self, copied: Copied) -> None:
         """Books an acknowledged write. Raises DiscontinuityError (see `check`), and nothing is booked then;
@@ -302,15 +303,28 @@ TARGET_LOST = "target lost acknowledged records"
 
 
 def book_into(ledger: PartitionLedger, copied: Copied) -> Gap | None:
-    """Books a write; the gap that it shows where the target appended before the end of what it had. Raises
-    DiscontinuityError, and nothing is booked then."""
+    """Books a write; the (last) gap that it shows where the target appended before the end of what it had.
+    Raises DiscontinuityError, and nothing is booked then."""
     ledger.check(copied)
     gap = None
-    if copied.runs and copied.runs[0].target < ledger.runs.target_end:
-        at_ms = copied.at_ms or time.time_ns() // 1_000_000
-        gap = ledger.target_lost(copied.runs[0].target, TARGET_LOST, at_ms)
-    ledger.add(copied)
+    for part in _before_losses(copied):
+        if part.runs and part.runs[0].target < ledger.runs.target_end:
+            at_ms = copied.at_ms or time.time_ns() // 1_000_000
+            gap = ledger.target_lost(part.runs[0].target, TARGET_LOST, at_ms)
+        ledger.add(part)
     return gap
+
+
+def _before_losses(copied: Copied) -> list[Copied]:
+    """The write, cut where the target went back in the middle of it; what is counted goes with the last part."""
+    runs, parts, begun = copied.runs, [], 0
+    for at in range(1, len(runs)):
+        if runs[at].target < runs[at - 1].target + runs[at - 1].length:
+            parts.append(Copied(runs[begun:at], runs[at].source, 0, 0, ()))
+            begun = at
+    if not parts:
+        return [copied]
+    return [*parts, copied._replace(runs=runs[begun:], first_source_offset=-1)]
 
 
 def gaps_before(gaps: Iterable[Gap], source_offset: int) -> tuple[list[Gap], list[Gap]]:

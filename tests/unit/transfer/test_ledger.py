@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from transfer.digest import extend_digest
 from transfer.ledger import (
+    TARGET_LOST,
     BeforeTheCopyError,
     Copied,
     DiscontinuityError,
@@ -140,3 +141,15 @@ def test_the_position_never_passes_an_offset_that_no_write_accounted_for(writes)
     assert [offset for run in made.runs for offset in range(run.source, run.source + run.length)] == sorted(
         {offset for run in made.runs for offset in range(run.source, run.source + run.length)}
     )
+
+
+def test_a_target_that_loses_records_in_the_middle_of_a_write_leaves_a_gap():
+    """An unclean election between two batches of it, at a broker that knows nothing of the producer."""
+    made = PartitionLedger(EAST, WEST)
+    book_into(made, Copied((Run(0, 0, 10),), 10, 10, 100, (1,)))
+    runs = (Run(10, 10, 10), Run(25, 12, 5), Run(30, 5, 10))
+    gap = book_into(made, Copied(runs, 41, 25, 250, (2, 3, 4), first_source_offset=10, at_ms=7))
+    assert made.gaps == [Gap(12, 25, TARGET_LOST, 7), Gap(5, 30, TARGET_LOST, 7)]
+    assert gap == made.gaps[-1]
+    assert list(made.runs) == [Run(0, 0, 5), Run(30, 5, 10)]
+    assert (made.next_source_offset, made.records, made.bytes, made.batches) == (41, 35, 350, 4)
