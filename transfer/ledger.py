@@ -316,7 +316,7 @@ def book_into(ledger: PartitionLedger, copied: Copied) -> Gap | None:
 
 
 def _before_losses(copied: Copied) -> list[Copied]:
-    """The write, cut where the target went back in the middle of it; what is counted goes with the last part."""
+    """The write, cut where the target went back in the middle of it; counts go with the last part."""
     runs, parts, begun = copied.runs, [], 0
     for at in range(1, len(runs)):
         if runs[at].target < runs[at - 1].target + runs[at - 1].length:
