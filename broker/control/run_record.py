@@ -7,6 +7,7 @@ counts where no clean stop followed, because a directory may be moved to another
 know what follows.
 """
 
+import asyncio
 import json
 import logging
 import os
@@ -18,9 +19,11 @@ from typing import Any
 
 from broker.control import paths
 from broker.control.zookeeper import ZooKeeper
+from broker.control.zookeeper_types import SessionExpired
 
 _log = logging.getLogger("isthmus.broker")
 FILE_NAME = ".isthmus-run"
+_PAUSE_S = 0.05
 
 
 class RunRecord:
@@ -56,7 +59,12 @@ class RunRecord:
         token = secrets.token_hex(16)
         for file in self._files:
             _write(file, {"token": token, "before": self._known})
-        await self._zookeeper.put(self._path, token.encode())
+        while True:  # whoever is registered loses a session without an end
+            try:
+                return await self._zookeeper.put(self._path, token.encode())
+            except SessionExpired:
+                await asyncio.sleep(_PAUSE_S)
+                await self._zookeeper.wait_connected()
 
 
 def _is_of(file: Path, token: str, *, moved: bool) -> bool:
