@@ -24,7 +24,7 @@ class Forgetful:
 
 
 async def test_a_session_that_ends_between_registration_and_token_does_not_end_the_broker(tmp_path):
-    """Seen in an hour of faults: the broker ended with SessionExpiredError, though it was registered again."""
+    """Seen in an hour of faults: it ended with SessionExpiredError, though it was registered again."""
     zookeeper = Forgetful()
     await RunRecord(zookeeper, 1, [str(tmp_path)]).begin()
     token = json.loads((tmp_path / FILE_NAME).read_text())["token"]
