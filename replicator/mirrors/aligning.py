@@ -7,6 +7,7 @@ mirror where the link is told to. Nothing is cut without a word, and gaps are no
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from protocol.client.mirror_calls import EpochEnd, MirrorBatches, MirrorStand
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acknowledgements import Kind
 from replicator.mirrors.groups import take_back
-from replicator.mirrors.lineage import HEADROOM
+from replicator.mirrors.lineage import HEADROOM, is_of_a_switch
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.terms import raised
@@ -61,6 +62,7 @@ class Aligner:
         agreed = {
             part: stand
             for part in same
+            if not self._is_ended(part, stands[part.tp], leaders[part.tp].epoch)
             if (stand := await self._agreed(part, stands[part.tp], ends.get(part.tp))) is not None
         }
         wanted = [part.tp for part in agreed]
@@ -84,6 +86,18 @@ class Aligner:
             " mirrors failover to keep the old one"
         )
         return False
+
+    def _is_ended(self, part: MirrorPartition, stand: MirrorStand, source_epoch: int) -> bool:
+        """Whether a promotion or failover has written to it. It is looked at again later: it may be under
+        way, run again, or given up."""
+        if not is_of_a_switch(stand.last_epoch, source_epoch):
+            return False
+        part.realign(
+            asyncio.get_running_loop().time(),
+            "a promotion or failover has begun here: nothing is copied. Where it broke off, isthmus mirrors"
+            " promote or failover goes on with it, and unfence gives a promotion up",
+        )
+        return True
 
     async def _agreed(
         self, part: MirrorPartition, stand: MirrorStand, asked: EpochEnd | None

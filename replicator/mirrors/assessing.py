@@ -18,8 +18,9 @@ from typing import Any
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient
 from protocol.client.mirror_calls import MIRROR_SOURCE, MirrorStand
-from protocol.errors import ProtocolError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
+from replicator.mirrors.broken_off import copied_ends
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.standing import LastSeen, last_seen
 from replicator.mirrors.topics import mirror_text
@@ -97,16 +98,50 @@ async def stands(
     return {tp: found[tp] for tp in tps}
 
 
-async def source_ends(source: ClusterClient, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """What readers may read at the source now, of all of them. Raises SwitchRefused, ProtocolError."""
+async def source_ends(
+    source: ClusterClient, tps: list[TopicPartition], fenced: Mapping[str, str] | None = None
+) -> dict[TopicPartition, int]:
+    """What readers may read at the source now, of all of them. With `fenced`, what its topics say while they
+    refuse writers: up to where its leaders' logs go, which readers may read once followers have it; and they
+    do refuse writers. Raises SwitchRefused, ProtocolError."""
     try:
         async with asyncio.timeout(ASK_S * 3):
-            return await _ends(source, tps)
+            return await (_fenced_ends(source, tps, fenced) if fenced else _ends(source, tps))
     except TimeoutError:
         raise SwitchRefused(
             f"the source has not said within {ASK_S * 3:g} s where its partitions end: are all of its brokers"
             " up? isthmus mirrors failover does not need it"
         ) from None
+
+
+async def _fenced_ends(
+    source: ClusterClient, tps: list[TopicPartition], fenced: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    try:
+        found = await source.mirror_stands({tp: fenced[tp.topic] for tp in tps}, retry=source.retry)
+    except KafkaError as error:
+        if error.code is not ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise
+        raise SwitchRefused(
+            f"the source takes writes again, though it was fenced for this ({error}): is somebody else"
+            " promoting, or giving a promotion up?"
+        ) from None
+    return {tp: found[tp].end for tp in tps}
+
+
+async def source_epochs(
+    source: ClusterClient, mirrors: Mapping[str, MirrorSource]
+) -> dict[TopicPartition, int]:
+    """All partitions that the source has of the topics that were mirrored, with their leaders' epochs. Raises
+    ProtocolError."""
+    topics = (await source.metadata(list(mirrors))).topics
+    return {
+        TopicPartition(name, index): at.leader_epoch
+        for name, of in mirrors.items()
+        if (topic := topics.get(name)) is not None and not topic.error
+        if MirrorSource.of(of.link, source.cluster_id, topic.topic_id) == of
+        for index, at in topic.partitions.items()
+    }
 
 
 async def same_lineage(source: ClusterClient, mirrors: Mapping[str, MirrorSource]) -> None:
@@ -166,32 +201,46 @@ async def risks(
     mirrors: Mapping[str, MirrorSource],
     *,
     whole: bool = False,
+    fenced: Mapping[str, str] | None = None,
 ) -> list[Risk]:
     """`source` None: it cannot be asked; `whole`: all of its partitions have to answer, and to be those
-    that were mirrored. Raises ProtocolError,
-    but not for what the source does not answer unless `whole`."""
+    that were mirrored; `fenced` as for `source_ends`. Partitions that only the source has are at risk as a
+    whole. Raises ProtocolError, but not for what the source does not answer unless `whole`."""
     standing = await stands(target, mirrors)
-    known = await last_seen(target, settings.name, standing)
     live: Mapping[TopicPartition, int] = {}
+    epochs: Mapping[TopicPartition, int] = {}
     if source is not None and whole:
         await same_lineage(source, mirrors)
-        live = await source_ends(source, list(standing))
+        epochs = await source_epochs(source, mirrors)
+        live = await source_ends(source, sorted({*standing, *epochs}), fenced)
     elif source is not None:
-        live = await ends_that_answer(source, mirrors, standing)
+        with contextlib.suppress(ProtocolError, TimeoutError):
+            async with asyncio.timeout(ASK_S):
+                epochs = await source_epochs(source, mirrors)
+        live = await ends_that_answer(source, mirrors, {*standing, *epochs})
+    tps = sorted({*standing, *epochs})
+    known = await last_seen(target, settings.name, tps)
+    here = {tp: stand.high_watermark for tp, stand in standing.items()}
+    here |= await copied_ends(target, standing, epochs)
     now_ms = time.time_ns() // 1_000_000
-    return [_risk(tp, stand, live.get(tp), known.get(tp), now_ms) for tp, stand in sorted(standing.items())]
+    return [_risk(tp, here.get(tp, 0), standing.get(tp), live.get(tp), known.get(tp), now_ms) for tp in tps]
 
 
 def _risk(
-    tp: TopicPartition, stand: MirrorStand, live: int | None, seen: LastSeen | None, now_ms: int
+    tp: TopicPartition,
+    end: int,
+    stand: MirrorStand | None,
+    live: int | None,
+    seen: LastSeen | None,
+    now_ms: int,
 ) -> Risk:
-    end = stand.high_watermark
+    opened = stand.open_transactions if stand is not None else 0
     level_ms = seen.level_ms if seen is not None else 0
     since = round((now_ms - level_ms) / 1000, 3) if level_ms else None
     if live is not None:
         records = max(live - end, 0)
-        return Risk(*tp, end, live, records, since if records else 0.0, stand.open_transactions, _NOW)
+        return Risk(*tp, end, live, records, since if records else 0.0, opened, _NOW)
     if seen is None:
-        return Risk(*tp, end, -1, None, None, stand.open_transactions, "never")
+        return Risk(*tp, end, -1, None, None, opened, "never")
     ago = f"{(now_ms - seen.seen_ms) / 1000:.1f} s ago"
-    return Risk(*tp, end, seen.source_end, max(seen.source_end - end, 0), since, stand.open_transactions, ago)
+    return Risk(*tp, end, seen.source_end, max(seen.source_end - end, 0), since, opened, ago)

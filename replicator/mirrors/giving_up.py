@@ -8,11 +8,11 @@ the source's end already, control batches, is cut off again.
 from __future__ import annotations
 
 from protocol.client import ClusterClient
-from protocol.client.mirror_calls import Change, Settling
-from replicator.mirrors.assessing import SwitchRefused, stands
+from protocol.client.mirror_calls import Change
+from replicator.mirrors.assessing import SwitchRefused, source_epochs, stands
+from replicator.mirrors.broken_off import copied_ends, take_off
 from replicator.mirrors.lineage import FENCED, MirrorSource
 from replicator.mirrors.switching import Say, changed
-from replicator.mirrors.terms import portions
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
 
@@ -60,16 +60,6 @@ async def _still_mirrors(
                 f" nothing was changed. isthmus mirrors promote '{settings.name}' goes on with the others,"
                 f" and reverse '{settings.name}' makes {settings.source.alias} the mirror"
             )
-    found = await stands(target, mirrors) if mirrors else {}
-    # Batches of a source are of older terms than the one that a mirror is in: these are the promotion's own.
-    ended = {tp: stand for tp, stand in found.items() if stand.last_epoch == stand.leader_epoch >= 0}
-    before = (
-        await target.epoch_ends({tp: stand.last_epoch - 1 for tp, stand in ended.items()}) if ended else {}
-    )
-    for some in portions(ended):
-        await target.settle_mirrors(
-            {
-                tp: Settling(mirrors[tp.topic].text, ended[tp].leader_epoch, max(before[tp].end, 0))
-                for tp in some
-            }
-        )
+    standing = await stands(target, mirrors) if mirrors else {}
+    copied = await copied_ends(target, standing, await source_epochs(source, mirrors))
+    await take_off(target, {tp: mirrors[tp.topic].text for tp in copied}, standing, copied)

@@ -44,6 +44,12 @@ class MirrorSource(NamedTuple):
         return "/".join(self)
 
 
+def is_of_a_switch(last_epoch: int, source_epoch: int) -> bool:
+    """Whether a mirror's last batch is of a term that a promotion or a failover began there: of an era that
+    its source, whose leader is in `source_epoch`, has not come to."""
+    return source_epoch >= 0 and last_epoch // ERA > source_epoch // ERA
+
+
 def next_era(epoch: int) -> int:
     """The first term of whoever takes over from an owner that wrote in `epoch`."""
     return (epoch // ERA + 1) * ERA

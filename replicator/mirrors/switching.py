@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,9 +21,19 @@ from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
-from replicator.mirrors.assessing import Risk, SwitchRefused, risks, same_lineage, source_ends, stands
+from replicator.mirrors.assessing import (
+    Risk,
+    SwitchRefused,
+    risks,
+    same_lineage,
+    source_ends,
+    source_epochs,
+    stands,
+)
+from replicator.mirrors.broken_off import copied_ends, take_off
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
+from replicator.mirrors.growing import grow
 from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
 from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition
@@ -103,17 +113,25 @@ async def promote(
                 if fenced
                 else "the source is no cluster of isthmus: writers are not fenced, they have to be stopped"
             )
-        await _drain(source, target, settings, mirrors, say, timeout_s=timeout_s, still=not fenced)
+        await grow(source, target, mirrors, say)
+        await _take_off_what_is_late(source, target, mirrors, fenced, say)
+        await _drain(source, target, settings, mirrors, fenced, say, timeout_s=timeout_s)
         if not abort_open:
-            await _transactions_end(source, target, settings, mirrors, say, timeout_s=timeout_s)
+            await _transactions_end(source, target, settings, mirrors, fenced, say, timeout_s=timeout_s)
         groups = await _copy_groups(source, target, settings, mirrors)
-        lost = await risks(source, target, settings, mirrors, whole=True)
+        lost = await risks(source, target, settings, mirrors, whole=True, fenced=fenced)
         if any(risk.records for risk in lost):
             raise SwitchRefused("the source was written to while groups were copied: stop its writers first")
     except BaseException:
-        await _unfence(source, fenced)
+        await _unfence(source, target, settings, fenced)
         raise
-    aborted = await open_for_writing(target, mirrors, say)
+
+    async def still_fenced() -> None:
+        """Another promotion that failed meanwhile has perhaps given the source back to its writers."""
+        if fenced:
+            await source_ends(source, [TopicPartition(risk.topic, risk.partition) for risk in lost], fenced)
+
+    aborted = await open_for_writing(target, mirrors, say, still_fenced)
     return Switched(sorted(mirrors), lost, aborted, bool(fenced), groups)
 
 
@@ -143,17 +161,50 @@ async def _fence(
     except NotSupportedError:
         return {}
     except BaseException:
-        await _unfence(source, fenced)
+        await _unfence(source, target, settings, fenced)
         raise
     return fenced
 
 
-async def _unfence(source: ClusterClient, fenced: Mapping[str, str]) -> None:
+async def _unfence(
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, fenced: Mapping[str, str]
+) -> None:
+    """But for topics that another promotion has begun to make writable at the target, or has made so."""
+    try:
+        begun = await switched(source, target, settings, fenced) if fenced else {}
+    except ProtocolError as error:
+        begun = dict.fromkeys(fenced, f"nobody knows how its mirror stands: {error}")
     for name, text in fenced.items():
         try:
+            if name in begun:
+                raise SwitchRefused(begun[name])
             await source.change_mirrors({name: Change(None, text)})
         except ProtocolError as error:
-            _log.error("%s at the source still refuses writers: %s", name, error)
+            _log.error(
+                "%s at the source still refuses writers: %s. isthmus mirrors promote goes on with it,"
+                " isthmus mirrors unfence gives it up",
+                *(name, error),
+            )
+
+
+async def switched(
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, fenced: Collection[str]
+) -> dict[str, str]:
+    """Of these topics of the source those that the target may take writes for, now or soon, and why. Raises
+    ProtocolError."""
+    here, there = (await source.metadata(list(fenced))).topics, (await target.metadata(list(fenced))).topics
+    names = [name for name in fenced if name in there and not there[name].error]
+    mirrors = {name: MirrorSource.of(settings.name, source.cluster_id, here[name].topic_id) for name in names}
+    found: dict[str, str] = {}
+    for name, configs in (await target.describe_configs(names) if names else {}).items():
+        if mirror_text(configs) != mirrors[name].text:
+            found[name] = f"in {settings.target.alias} it is no mirror of it any more and may be written to"
+            del mirrors[name]
+    standing = await stands(target, mirrors) if mirrors else {}
+    begun = await copied_ends(target, standing, await source_epochs(source, mirrors))
+    for tp in begun:
+        found[tp.topic] = f"its mirror in {settings.target.alias} has begun a term of its own"
+    return found
 
 
 async def changed(client: ClusterClient, changes: Mapping[str, Change]) -> None:
@@ -171,18 +222,40 @@ async def heard(client: ClusterClient, texts: Mapping[str, str]) -> None:
     await told(client, wanted, lambda answer: isinstance(answer, MirrorStand), _HEARD)
 
 
+async def _take_off_what_is_late(
+    source: ClusterClient,
+    target: ClusterClient,
+    mirrors: Mapping[str, MirrorSource],
+    fenced: Mapping[str, str],
+    say: Say,
+) -> None:
+    """Mirrors that a promotion before has ended, and whose source was written to after that, go on."""
+    standing = await stands(target, mirrors)
+    copied = await copied_ends(target, standing, await source_epochs(source, mirrors))
+    ends = await source_ends(source, list(copied), fenced) if copied else {}
+    late = {tp: end for tp, end in copied.items() if ends[tp] > end}
+    if late:
+        say(f"{len(late)} partitions were ended by a switch that was broken off, and go on as mirrors")
+        await take_off(target, {tp: mirrors[tp.topic].text for tp in late}, standing, late)
+
+
 async def _drain(
     source: ClusterClient,
     target: ClusterClient,
     settings: LinkSettings,
     mirrors: Mapping[str, MirrorSource],
+    fenced: Mapping[str, str],
     say: Say,
     *,
     timeout_s: float,
-    still: bool,
+    still: bool | None = None,
 ) -> None:
-    """Copies what is left: a link that runs as well does no harm, since each batch has one place."""
-    tps = list(await stands(target, mirrors))
+    """Copies what is left: a link that runs as well does no harm, since each batch has one place. `still`:
+    the source has to end twice where it did, by default where it is not fenced."""
+    still = not fenced if still is None else still
+    standing = await stands(target, mirrors)
+    tps = list(standing)
+    ended = await copied_ends(target, standing, await source_epochs(source, mirrors))
     record = OnRecord(target, settings)
 
     async def note(part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> bool:
@@ -190,14 +263,14 @@ async def _drain(
         return await record.note(part, kind, start, end, reason)
 
     copying = Copying(source, target, settings.flow, note=note)
-    copying.partitions = {tp: MirrorPartition(tp, mirrors[tp.topic].text) for tp in tps}
+    copying.partitions = {tp: MirrorPartition(tp, mirrors[tp.topic].text) for tp in tps if tp not in ended}
     task = asyncio.create_task(copying.run())
     try:
         async with asyncio.timeout(timeout_s):
             before: dict[TopicPartition, int] = {}
             while True:
-                ends = await source_ends(source, tps)
-                left = await _left(copying, ends, say)
+                ends = await source_ends(source, tps, fenced)
+                left = await _left(copying, ends, ended, say)
                 if not left and (not still or ends == before):
                     return
                 if not left:
@@ -221,6 +294,7 @@ async def _transactions_end(
     target: ClusterClient,
     settings: LinkSettings,
     mirrors: Mapping[str, MirrorSource],
+    fenced: Mapping[str, str],
     say: Say,
     *,
     timeout_s: float,
@@ -240,20 +314,23 @@ async def _transactions_end(
             )
         say(f"transactions are open in {len(opened)} partitions; waiting for their end")
         await asyncio.sleep(_TICK_S)
-        await _drain(source, target, settings, mirrors, say, timeout_s=timeout_s, still=False)
+        await _drain(source, target, settings, mirrors, fenced, say, timeout_s=timeout_s, still=False)
 
 
-async def _left(copying: Copying, ends: Mapping[TopicPartition, int], say: Say) -> int:
-    """Waits for a moment; how many offsets are left of what the source had."""
+async def _left(
+    copying: Copying, ends: Mapping[TopicPartition, int], ended: Mapping[TopicPartition, int], say: Say
+) -> int:
+    """Waits for a moment; how many offsets are left of what the source had. `ended`: as far as mirrors are
+    that are not copied to any more."""
     await asyncio.sleep(_TICK_S)
     stopped = [part for part in copying.partitions.values() if part.needs_a_person]
     if stopped:
         raise SwitchRefused(f"{stopped[0].tp}: {stopped[0].problem}")
     left = sum(
         end if part.source_end < 0 else max(end - part.end, 0)
-        for tp, end in ends.items()
-        for part in [copying.partitions[tp]]
-    )
+        for tp, part in copying.partitions.items()
+        for end in [ends[tp]]
+    ) + sum(max(ends[tp] - end, 0) for tp, end in ended.items())
     if left:
         say(f"{left} records are left to copy")
     return left
@@ -294,8 +371,18 @@ async def group_copy(
 # -- the switch itself
 
 
-async def open_for_writing(target: ClusterClient, mirrors: Mapping[str, MirrorSource], say: Say) -> int:
-    """Ends the mirrors; returns how many transactions were aborted. Raises ProtocolError."""
+async def _nothing() -> None:
+    """No more is asked."""
+
+
+async def open_for_writing(
+    target: ClusterClient,
+    mirrors: Mapping[str, MirrorSource],
+    say: Say,
+    last_look: Callable[[], Awaitable[None]] = _nothing,
+) -> int:
+    """Ends the mirrors; returns how many transactions were aborted. `last_look`, before there is no way back,
+    raises where it must not be. Raises ProtocolError."""
     found = await stands(target, mirrors)
     texts = {tp: mirrors[tp.topic].text for tp in found}
     aborted = done = 0
@@ -315,6 +402,7 @@ async def open_for_writing(target: ClusterClient, mirrors: Mapping[str, MirrorSo
         done += len(some)
         if len(found) > len(some):
             say(f"{done} of {len(found)} partitions have begun a term of their own")
+    await last_look()
     await changed(target, {name: Change(None, mirror.text) for name, mirror in mirrors.items()})
     await told(target, texts, _takes_writes, _HEARD)
     say(f"writable: {', '.join(sorted(mirrors))}")
