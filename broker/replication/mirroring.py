@@ -87,7 +87,10 @@ def cut(partition: Partition, offset: int, now: float) -> int:
             "%s: offsets %d to %d are cut off, the log that it mirrors has others there",
             partition, offset, log.end_offset,
         )  # fmt: skip
-        log.truncate_to(max(offset, log.start_offset))
+        if offset < log.start_offset:  # nothing of it is left below: it begins anew where it was cut
+            log.truncate_fully(offset)
+        else:
+            log.truncate_to(offset)
         partition.in_sync.cut(partition.replicas, log.end_offset, now)
         partition.wake(0)
     return log.end_offset

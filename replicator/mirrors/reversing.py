@@ -25,6 +25,7 @@ from protocol.records.header import DELETE_HORIZON
 from protocol.types import TopicPartition
 from replicator.mirrors.aligning import epoch_end
 from replicator.mirrors.assessing import SwitchRefused
+from replicator.mirrors.broken_off import copied_ends
 from replicator.mirrors.groups import take_back
 from replicator.mirrors.lineage import FENCED, HEADROOM, TURNED, MirrorSource
 from replicator.mirrors.parting import common_end
@@ -108,38 +109,56 @@ async def reversible(
     return found
 
 
-async def partings(old: ClusterClient, new: ClusterClient, names: Mapping[str, Any]) -> list[Parting]:
-    """Where both sides parted; changes nothing. Raises SwitchRefused, ProtocolError."""
+async def partings(old: ClusterClient, new: ClusterClient, names: Mapping[str, str | None]) -> list[Parting]:
+    """Where both sides parted; changes nothing. `names` as from `reversible`. Raises SwitchRefused,
+    ProtocolError."""
     topics = (await old.metadata(list(names))).topics
     tps = [TopicPartition(name, index) for name in names for index in sorted(topics[name].partitions)]
+    copied = await _ended_copies(old, new, names, tps)
     found: list[Parting] = []
     for some in portions(tps, _PARTINGS_AT_ONCE):
-        found += await asyncio.gather(*(_parting(old, new, tp) for tp in some))
+        found += await asyncio.gather(*(_parting(old, new, tp, copied.get(tp)) for tp in some))
     return found
 
 
-async def _parting(old: ClusterClient, new: ClusterClient, tp: TopicPartition) -> Parting:
-    first, last = (await old.list_offsets({tp: EARLIEST}))[tp], (await old.list_offsets({tp: LATEST}))[tp]
+async def _ended_copies(
+    old: ClusterClient, new: ClusterClient, names: Mapping[str, str | None], tps: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Of those that are the new side's mirrors already, and were about to be promoted: up to where they are
+    a copy. What is behind that is the promotion's own."""
+    mirrors = {tp: text for tp in tps if (text := names[tp.topic]) is not None}
+    if not mirrors:
+        return {}
+    known = (await new.metadata(sorted({tp.topic for tp in mirrors}))).topics
+    epochs = {tp: known[tp.topic].partitions[tp.partition].leader_epoch for tp in mirrors}
+    return await copied_ends(old, await old.mirror_stands(mirrors, retry=old.retry), epochs)
+
+
+async def _parting(old: ClusterClient, new: ClusterClient, tp: TopicPartition, copied: int | None) -> Parting:
+    """`copied`: from there on the old side has only what a promotion wrote that was broken off."""
+    start = (await old.list_offsets({tp: EARLIEST}))[tp].offset
+    end = (await old.list_offsets({tp: LATEST}))[tp].offset if copied is None else copied
     new_end = (await new.list_offsets({tp: LATEST}))[tp].offset
-    epoch = -1
-    if last.offset > first.offset:
-        epoch = await _last_epoch(old, tp, last.offset)
-    common = await common_end(epoch, last.offset, partial(epoch_end, new, tp), partial(epoch_end, old, tp))
+    if end > start:
+        epoch = await _last_epoch(old, tp, end)
+        common = await common_end(epoch, end, partial(epoch_end, new, tp), partial(epoch_end, old, tp))
+    else:  # nothing is left that says where they parted: all that the new side has is copied
+        epoch, common = -1, min((await new.list_offsets({tp: EARLIEST}))[tp].offset, end)
     if common is None:
         raise SwitchRefused(
             f"{tp}: the new side knows nothing of leader epoch {epoch}, in which the old one ends: they are"
             " not copies of each other. Delete the old topic to mirror it anew"
         )
-    await _check_same(old, new, tp, common, first.offset)
-    records, seconds = 0, None
-    if common < last.offset:
-        records = last.offset - common
-        seconds = await _seconds(old, tp, common, last.offset)
-    return Parting(*tp, common, last.offset, new_end, records, seconds)
+    await _check_same(old, new, tp, common, start)
+    records, seconds, only_old = 0, None, max(common, start)
+    if only_old < end:
+        records = end - only_old
+        seconds = await _seconds(old, tp, only_old, end)
+    return Parting(*tp, common, end, new_end, records, seconds)
 
 
 async def _last_epoch(client: ClusterClient, tp: TopicPartition, end: int) -> int:
-    return (await _batches(client, tp, end - 1)).last_epoch
+    return (await _heads(client, tp, end - 1, end))[0].leader_epoch
 
 
 async def _check_same(
@@ -209,7 +228,8 @@ async def reverse(
         text = "the old source is no cluster of isthmus, so it cannot be a mirror"
         raise SwitchRefused(f"{text}: {error}") from None
     await heard(old, marks)
-    done = await partings(old, new, names)  # once more: nobody writes any more
+    now = {name: None if mine is None else marks[name] for name, mine in names.items()}
+    done = await partings(old, new, now)  # once more: nobody writes any more
     for parting in done:
         if parting.records:
             tp = TopicPartition(parting.topic, parting.partition)
@@ -234,7 +254,11 @@ async def _cut(
     ends: Mapping[TopicPartition, int],
 ) -> None:
     """Raises the terms above those of the new side, and cuts what is longer."""
-    stands = await raised(old, texts, {tp: (await new.leader(tp)).epoch + HEADROOM for tp in ends})
+    least = {tp: (await new.leader(tp)).epoch + HEADROOM for tp in ends}
+    for tp, stand in (await old.mirror_stands(texts, retry=old.retry)).items():
+        # Followers find out by epochs, in a term that nothing was written in.
+        least[tp] = max(least[tp], stand.last_epoch + 1)
+    stands = await raised(old, texts, least)
     cuts = {
         tp: Settling(texts[tp], stand.leader_epoch, ends[tp])
         for tp, stand in stands.items()
@@ -264,7 +288,8 @@ async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, pla
         if not path.exists():
             break
         path = place / f"{name}.{number}.log"
-    position = parting.common_end
+    position = max(parting.common_end, (await client.list_offsets({tp: EARLIEST}))[tp].offset)
+    start = position
     with path.open("xb") as file:
         while position < parting.old_end:
             found = await _batches(client, tp, position)
@@ -276,7 +301,7 @@ async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, pla
         "cluster": client.cluster_id,
         "topic": tp.topic,
         "partition": tp.partition,
-        "from_offset": parting.common_end,
+        "from_offset": start,
         "to_offset": position,
         "bytes": path.stat().st_size,
     }

@@ -1,0 +1,217 @@
+"""Changes of roles that are broken off and run again, that two processes make at once, and topics that grow
+or lose their beginning meanwhile: nothing is called whole that was not asked about.
+"""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from protocol.client import ClusterClient, NewTopic
+from protocol.errors import KafkaError
+from protocol.types import TopicPartition
+from replicator.mirrors import switching
+from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
+from replicator.mirrors.lineage import next_era
+from replicator.mirrors.restoring import truncate_and_restore
+from replicator.mirrors.reversing import partings, reverse, reversible
+from replicator.mirrors.switching import failover, promote
+from replicator.mirrors.terms import raised
+from replicator.mirrors.topics import mirror_text
+from tests.cluster.links import create, eventually, fresh, produce, records, some
+from tests.cluster.mirrors import (
+    idempotent,
+    log_bytes,
+    mirror_link,
+    mirrored_once,
+    mirroring,
+    same_logs,
+    write,
+)
+from tests.support.slow import slow
+
+pytestmark = pytest.mark.cluster
+
+
+def quiet(text: str) -> None:
+    del text
+
+
+async def ended(client, mirrors, topic, partition=0):
+    """As a promotion that was killed before the topic was writable leaves a partition."""
+    tp, text = TopicPartition(topic, partition), mirrors[topic].text
+    stand = await client.mirror_stand(tp, text)
+    era = next_era(max(stand.leader_epoch, stand.last_epoch))
+    stand = (await raised(client, {tp: text}, {tp: era}))[tp]
+    await client.settle_mirror(tp, text, stand.leader_epoch)
+
+
+async def test_partitions_that_the_source_got_while_no_link_ran_are_promoted_too(pair, clients):
+    east, west = clients
+    topic = fresh("grown")
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, topic)
+    await mirrored_once(east, west, link, topic)
+    await east.create_partitions({topic: 2})
+
+    async def written():
+        with contextlib.suppress(KafkaError):
+            await produce(east, topic, some(3, "grown"), 1)
+            return True
+
+    await eventually(written, "the new partition is written to")
+    mirrors = await find_mirrors(west, link)
+    found = await risks(east, west, link, mirrors)
+    assert [(risk.partition, risk.records) for risk in found] == [(0, 0), (1, 3)]
+    done = await promote(east, west, link, mirrors, quiet, timeout_s=60)
+    assert done.to_json()["records_lost"] == 0
+    assert [r.value for r in await records(west, topic, 1)] == [f"grown-{n}".encode() for n in range(3)]
+
+
+async def test_a_promotion_that_was_killed_half_way_goes_on(pair, clients):
+    """One partition has begun a term of its own, its batch behind the source's end; the other not yet."""
+    east, west = clients
+    topic = fresh("half-way")
+    await create(east, topic, 2)
+    for index in (0, 1):
+        await produce(east, topic, some(5), index)
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link):
+        await same_logs(east, west, topic, 2)
+    await produce(east, topic, some(2, "left"), 1)
+    mirrors = await find_mirrors(west, link)
+    await switching._fence(east, west, link, mirrors)
+    await ended(west, mirrors, topic)
+    done = await promote(east, west, link, mirrors, quiet, timeout_s=30)
+    assert done.to_json()["records_lost"] == 0
+    assert [r.value for r in await records(west, topic, 1)][5:] == [b"left-0", b"left-1"]
+    assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["new"]) == [None]
+
+
+async def test_of_two_promotions_at_once_the_one_that_fails_does_not_open_the_source(
+    pair, clients, monkeypatch
+):
+    east, west = clients
+    topic = fresh("two")
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, topic)
+    await mirrored_once(east, west, link, topic)
+    mirrors = await find_mirrors(west, link)
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+    copy = switching._copy_groups
+
+    async def slowly(*arguments):
+        if not waits.is_set():
+            waits.set()
+            await goes_on.wait()
+        return await copy(*arguments)
+
+    monkeypatch.setattr(switching, "_copy_groups", slowly)
+    first = asyncio.create_task(promote(east, west, link, mirrors, quiet, timeout_s=30))
+    await waits.wait()
+    assert (await promote(east, west, link, mirrors, quiet, timeout_s=30)).fenced
+    goes_on.set()
+    with pytest.raises((SwitchRefused, KafkaError)):
+        await first
+    assert mirror_text((await east.describe_configs([topic]))[topic]) is not None
+
+
+async def test_truncate_and_restore_goes_on_where_the_way_home_was_killed(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("way-home")
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, topic)
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    await mirrored_once(east, west, link, topic)
+    await failover(east, west, link, await find_mirrors(west, link), quiet)
+    await produce(west, topic, some(2, "west"))
+    await reverse(east, west, await reversible(east, west, link, back.name), back.name, tmp_path, quiet)
+    await mirrored_once(west, east, back, topic)
+    mirrors = await find_mirrors(east, back)
+    await switching._fence(west, east, back, mirrors)
+    await ended(east, mirrors, topic)
+    done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=30)
+    assert done.switched.to_json()["records_lost"] == 0
+    assert await asyncio.to_thread(write, idempotent(pair.east), topic, ["home"]) == [None]
+    await mirrored_once(east, west, link, topic)
+
+
+@pytest.mark.parametrize("deleted", [13, 12], ids=["all", "the beginning"])
+async def test_an_old_side_without_the_parting_has_no_hole_afterwards(pair, clients, tmp_path, deleted):
+    """Retention went on there, behind the offset where both parted."""
+    east, west = clients
+    topic = fresh("emptied")
+    await create(east, topic)
+    await produce(east, topic, some(10))
+    link = mirror_link(pair.east, pair.west, topic)
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    await mirrored_once(east, west, link, topic)
+    await failover(None, west, link, await find_mirrors(west, link), quiet)
+    for number in range(3):
+        await produce(east, topic, some(1, f"only east {number}"))
+    await produce(west, topic, some(20, "west"))
+    await east.delete_records({TopicPartition(topic, 0): deleted})
+    names = await reversible(east, west, link, back.name)
+    (parting,) = await partings(east, west, names)
+    assert parting.records == 13 - deleted
+    await reverse(east, west, names, back.name, tmp_path, quiet)
+    async with mirroring(back):
+
+        async def whole():
+            return [r.value for r in await records(east, topic)][-20:] == [b"west-%d" % n for n in range(20)]
+
+        await eventually(whole, "the old side has all that was written at the new one", 15)
+    assert (await log_bytes(west, topic)).endswith(await log_bytes(east, topic))
+
+
+async def test_partitions_that_the_new_side_got_come_home_too(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("grown-there")
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    link = mirror_link(pair.east, pair.west, topic)
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    await mirrored_once(east, west, link, topic)
+    await failover(east, west, link, await find_mirrors(west, link), quiet)
+    await west.create_partitions({topic: 2})
+
+    async def written():
+        with contextlib.suppress(KafkaError):
+            await produce(west, topic, some(3, "grown"), 1)
+            return True
+
+    await eventually(written, "the new partition is written to")
+    done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=30)
+    assert done.switched.to_json()["records_lost"] == 0
+    assert [r.value for r in await records(east, topic, 1)] == [f"grown-{n}".encode() for n in range(3)]
+
+
+@pytest.mark.timeout(180)
+@slow("half a minute until a follower that stands still is left out")
+async def test_what_followers_of_the_source_do_not_have_yet_is_waited_for(broker, start_three):
+    """A source that refuses writers still has records that no reader sees, until a slow follower has them or
+    is left out; then they are acknowledged."""
+    three = start_three({"replica.lag.time.max.ms": "20000", "zookeeper.session.timeout.ms": "20000"})
+    topic = fresh("followers")
+    tp = TopicPartition(topic, 0)
+    link = mirror_link(three.bootstrap, broker.bootstrap, topic, sync_group_offsets=False)
+    async with ClusterClient(three.bootstrap) as east, ClusterClient(broker.bootstrap) as west:
+        await east.create_topics([NewTopic(topic, 1, 3, {})])
+        await produce(east, topic, some(3))
+        await mirrored_once(east, west, link, topic)
+        busy = {(await east.leader(tp)).node, (await east.metadata([])).controller_id}
+        slow = next(each for number, each in three.brokers.items() if number not in busy)
+        producer = idempotent(three.bootstrap)
+        slow.pause()
+        try:
+            writing = asyncio.create_task(asyncio.to_thread(write, producer, topic, ["slow"]))
+            await asyncio.sleep(1)  # no reader can see that it is there
+            done = await promote(east, west, link, await find_mirrors(west, link), quiet, timeout_s=60)
+        finally:
+            slow.resume()
+        assert await writing == [None]
+        assert done.to_json()["records_lost"] == 0
+        assert [r.value for r in await records(west, topic)][-1] == b"slow"
