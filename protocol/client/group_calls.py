@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from protocol.client.connection import Connection
-from protocol.client.errors import ClientError
+from protocol.client.errors import ClientError, NotSupportedError
 from protocol.client.failures import each, failure, raise_first
 from protocol.client.retry import RetryPolicy, retrying
 from protocol.client.routing import Router
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
 from protocol.messages.delete_groups_request import DeleteGroupsRequest
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from protocol.messages.describe_groups_response import DescribedGroup
@@ -57,7 +59,8 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """`metadata` and `assignment` are opaque, for consumers see ConsumerProtocolSubscription/-Assignment."""
+    """`metadata` and `assignment` are opaque, for consumers see ConsumerProtocolSubscription/-Assignment;
+    empty in a group of the consumer protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -117,11 +120,14 @@ class GroupCalls(Router):
     async def describe_groups(
         self, groups: Collection[str], *, retry: RetryPolicy | None = None
     ) -> dict[str, GroupDescription]:
-        """One request per coordinator."""
+        """One request per coordinator; another one about groups that only the consumer protocol may know
+        (KIP-848): classic answers call them dead. Of share and streams groups the state stays `Dead`."""
 
         async def call(node: int, part: list[str]) -> dict[str, GroupDescription | KafkaError]:
             answer = await self.send_to(node, DescribeGroupsRequest(groups=part))
-            return {row.group_id: _described(row, node) for row in answer.groups}
+            found = {row.group_id: _described(row, node) for row in answer.groups}
+            unknown = [group for group, row in found.items() if _is_dead(row)]
+            return found | await self._consumer_groups(node, unknown) if unknown else found
 
         async def attempt(left: dict[str, None]) -> dict[str, GroupDescription | BaseException]:
             results: dict[str, GroupDescription | BaseException] = {}
@@ -141,6 +147,20 @@ class GroupCalls(Router):
             return results
 
         return await each(dict.fromkeys(groups), attempt, retry or self.retry)
+
+    async def _consumer_groups(
+        self, node: int, groups: list[str]
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """Those among `groups` that are of the consumer protocol."""
+        try:
+            answer = await self.send_to(node, ConsumerGroupDescribeRequest(group_ids=groups))
+        except NotSupportedError:  # before Kafka 3.7 there are none
+            return {}
+        return {
+            row.group_id: _described_consumers(row, node)
+            for row in answer.groups
+            if row.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+        }
 
     async def committed(
         self,
@@ -257,6 +277,21 @@ def _described(row: DescribedGroup, node: int) -> GroupDescription | KafkaError:
     return GroupDescription(
         row.group_id, row.group_state, row.protocol_type, row.protocol_data, members, node
     )
+
+
+def _is_dead(row: GroupDescription | KafkaError) -> bool:
+    return isinstance(row, GroupDescription) and row.state == "Dead"
+
+
+def _described_consumers(row: DescribedConsumerGroup, node: int) -> GroupDescription | KafkaError:
+    """Members of the consumer protocol have no metadata, and an assignment that is no bytes."""
+    if row.error_code:
+        return failure(row.error_code, f"group {row.group_id}", row.error_message)
+    members = tuple(
+        GroupMember(member.member_id, member.instance_id, member.client_id, member.client_host, b"", b"")
+        for member in row.members
+    )
+    return GroupDescription(row.group_id, row.group_state, "consumer", row.assignor_name, members, node)
 
 
 async def _fetch_offsets(

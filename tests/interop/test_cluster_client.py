@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from protocol.api import ApiKey
 from protocol.client import (
     EARLIEST,
     LATEST,
@@ -334,3 +335,32 @@ def as_the_console_prints(record: Record) -> str:
 
     headers = ",".join(f"{name}:{text(value)}" for name, value in record.headers) or "NO_HEADERS"
     return "\t".join((f"CreateTime:{record.timestamp}", headers, text(record.key), text(record.value)))
+
+
+async def test_a_group_of_the_consumer_protocol_has_its_state_and_members(kafka, client, topic):
+    """KIP-848: DescribeGroups says of it that it is dead."""
+    if not await _speaks(client, ApiKey.CONSUMER_GROUP_DESCRIBE):
+        pytest.skip("the broker has no groups of the consumer protocol")
+    await client.produce(TopicPartition(topic, 0), build_batch(RECORDS, codec=Codec.NONE))
+    settings = {"group.protocol": "consumer", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": topic, **settings})
+    consumer.subscribe([topic])
+    try:
+        message = await asyncio.to_thread(consumer.poll, 30)
+        assert message is not None
+        await asyncio.to_thread(consumer.commit, asynchronous=False)
+        described = (await client.describe_groups([topic]))[topic]
+        assert (described.state, described.protocol_type) == ("Stable", "consumer")
+        assert len(described.members) == 1
+    finally:
+        await asyncio.to_thread(consumer.close)
+
+    async def state() -> str:
+        return (await client.describe_groups([topic]))[topic].state
+
+    await eventually(state, lambda found: found == "Empty")
+
+
+async def _speaks(client: ClusterClient, key: ApiKey) -> bool:
+    connection = await client.connection_to(next(iter(client.brokers)))
+    return key in connection.versions

@@ -14,6 +14,8 @@ from protocol.client import (
     NewTopic,
 )
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse, Member
+from protocol.messages.consumer_group_describe_response import DescribedGroup as ConsumerGroup
 from protocol.messages.create_partitions_response import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
@@ -208,6 +210,13 @@ async def test_groups_of_all_brokers_are_listed(cluster, client):
         await client.list_groups(retry=NO_RETRIES)
 
 
+def no_consumer_groups(node, request):
+    not_found = ErrorCode.GROUP_ID_NOT_FOUND
+    return ConsumerGroupDescribeResponse(
+        groups=[ConsumerGroup(group_id=name, error_code=not_found) for name in request.group_ids]
+    )
+
+
 async def test_groups_are_described_by_their_coordinators(cluster, client):
     def describe(node, request):
         states = {"g": (0, "Stable"), "gone": (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")}
@@ -219,9 +228,45 @@ async def test_groups_are_described_by_their_coordinators(cluster, client):
         )
 
     cluster.on(ApiKey.DESCRIBE_GROUPS, describe)
+    cluster.on(ApiKey.CONSUMER_GROUP_DESCRIBE, no_consumer_groups)
     found = await client.describe_groups(["g", "gone"])
     assert {name: group.state for name, group in found.items()} == {"g": "Stable", "gone": "Dead"}
     assert len(cluster.requests(ApiKey.DESCRIBE_GROUPS)) == 1
+
+
+async def test_groups_of_the_consumer_protocol_are_described_as_what_they_are(cluster, client):
+    """DescribeGroups knows classic groups only and calls all others dead (KIP-848)."""
+
+    def classic(node, request):
+        return DescribeGroupsResponse(
+            groups=[
+                DescribedGroup(group_id=name, error_code=ErrorCode.GROUP_ID_NOT_FOUND, group_state="Dead")
+                for name in request.groups
+            ]
+        )
+
+    def consumers(node, request):
+        of_new = {"new": ("Stable", [Member(member_id="m1", client_id="c1")]), "left": ("Empty", [])}
+        return ConsumerGroupDescribeResponse(
+            groups=[
+                ConsumerGroup(group_id=name, group_state=of_new[name][0], members=of_new[name][1])
+                if name in of_new
+                else ConsumerGroup(group_id=name, error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+                for name in request.group_ids
+            ]
+        )
+
+    cluster.on(ApiKey.DESCRIBE_GROUPS, classic)
+    cluster.on(ApiKey.CONSUMER_GROUP_DESCRIBE, consumers)
+    found = await client.describe_groups(["new", "left", "gone"])
+    assert {name: group.state for name, group in found.items()} == {
+        "new": "Stable",
+        "left": "Empty",
+        "gone": "Dead",
+    }
+    assert [member.client_id for member in found["new"].members] == ["c1"]
+    assert found["new"].protocol_type == "consumer"
+    assert len(cluster.requests(ApiKey.CONSUMER_GROUP_DESCRIBE)) == 1
 
 
 async def test_producer_ids(cluster, client):
