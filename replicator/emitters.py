@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from protocol.types import TopicPartition
 from replicator.internal_topics import InternalTopic
-from replicator.layouts import Checkpoint, Heartbeat, OffsetSync
+from replicator.layouts import LONGEST_TEXT, Checkpoint, Heartbeat, OffsetSync
 from replicator.translate import GroupTranslation
 from transfer.ledger import PartitionLedger
 
@@ -69,7 +69,9 @@ class OffsetSyncs:
 
 
 class Checkpoints:
-    """Positions of groups. At the target they never go back unless the group itself did (MM2's rule)."""
+    """Positions of groups. As they are exact they go back where the group did, or where its records do not
+    stand any more where they stood: MM2, which only comes close, keeps what it said (its checkpoints of a
+    mirror that was made again point behind the end)."""
 
     def __init__(self, topic: InternalTopic) -> None:
         self._topic = topic
@@ -82,9 +84,10 @@ class Checkpoints:
             for tp, position in translation.positions.items():
                 before = self._emitted.get((group, tp))
                 now = (position.committed, position.offset)
-                if before is not None and (before == now or not _moved(before, now)):
+                if before == now:
                     continue
-                new.append(Checkpoint(group, tp.topic, tp.partition, *now))
+                said = position.metadata if len(position.metadata.encode()) <= LONGEST_TEXT else ""
+                new.append(Checkpoint(group, tp.topic, tp.partition, *now, said))
         if new:
             await self._topic.ensure_once()
             await self._topic.append([(point.key(), point.value()) for point in new])
@@ -92,8 +95,3 @@ class Checkpoints:
                 tp = TopicPartition(point.topic, point.partition)
                 self._emitted[point.group, tp] = (point.upstream, point.downstream)
         return len(new)
-
-
-def _moved(before: tuple[int, int], now: tuple[int, int]) -> bool:
-    """The group went back at the source, or its position at the target went forward."""
-    return now[0] < before[0] or now[1] > before[1]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.group_rows import GroupNotes
 from replicator.translate import GroupTranslation, Position
@@ -83,6 +84,29 @@ def decide(
             commits[tp] = position.offset
     waits = rewinds is not None and bool(ahead)
     return SyncDecision(commits, _standing(translation, ahead), waits, goes_back)
+
+
+def is_synced(protocol_type: str) -> bool:
+    """Whether a group has committed offsets as consumers have, to be translated: those of consumers, also by
+    KIP-848, of Kafka Streams' own protocol (KIP-1071), and groups that were never joined."""
+    return protocol_type in ("consumer", "streams", "")
+
+
+def why_not_synced(protocol_type: str) -> str | None:
+    """Of a group that reads topics, and has no offsets that could be translated; None: of others."""
+    if protocol_type == "share":
+        return "a share group (KIP-932): it has no committed offsets that could be translated"
+    return None
+
+
+def why_refused(error: ProtocolError) -> str:
+    """Why the target did not take positions of a group."""
+    code = error.code if isinstance(error, KafkaError) else None
+    if code is ErrorCode.UNKNOWN_MEMBER_ID:
+        return "the group is active at the target"
+    if code is ErrorCode.GROUP_ID_NOT_FOUND:
+        return "a group of another kind has its name at the target (a share group, perhaps)"
+    return str(error)
 
 
 def is_idle(state: str) -> bool:

@@ -1,25 +1,27 @@
 """Group offsets: read at the source, translated, written at the target within about a second.
 
 Owns the requests; what may be written is decided in `group_rules`, positions in `translate`. Groups are
-read from their coordinators each interval; the target is only asked about a group whose translation
-changed.
+read from their coordinators each interval; the target is asked about a group whose translation changed, and
+about all others every few seconds, as somebody may have set them there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from protocol.client import ClusterClient, Committed
+from protocol.client.group_calls import ListedGroup
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.filters import NameFilter
 from replicator.group_deletion import GroupDeletion
+from replicator.group_renewal import Renewal
 from replicator.group_rows import GroupNotes, Noted
-from replicator.group_rules import Rewinds, SyncDecision, decide
+from replicator.group_rules import Rewinds, SyncDecision, decide, is_synced, why_not_synced, why_refused
 from replicator.translate import GroupTranslation, translate_group
 from transfer.ledger import PartitionLedger
 
@@ -28,9 +30,17 @@ _log = logging.getLogger("isthmus.replicator")
 K = TypeVar("K")
 V = TypeVar("V")
 
-_AT_A_TIME = 8
-_LOOK_AGAIN_S = 30.0
-"""A group that did not change is compared with the target this often."""
+_AT_A_TIME: Final = 8
+_COMPARED_AHEAD: Final = 32
+"""So many groups are compared before they are written: what was seen at the target is still so."""
+_LOOK_AGAIN_S: Final = (5.0, 30.0)
+"""A group that did not change is compared with the target at least and at most this often: about ten groups
+in a second."""
+
+
+def _now() -> float:
+    """Seconds of a clock that only goes on."""
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(slots=True)
@@ -41,6 +51,13 @@ class Standing:
     partitions: int
     compared_at: float = 0.0
     positions: dict[TopicPartition, int] | None = None
+    seen: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Its positions at the target, as last seen or set."""
+
+
+class _Compared(NamedTuple):
+    decision: SyncDecision
+    there: Mapping[TopicPartition, Committed]
 
 
 class Notebook(Protocol):
@@ -73,7 +90,10 @@ class GroupSync:
         self._notebook = notebook
         self._follow_rewinds = follow_rewinds
         self._deletion = deletion
+        self._renewal = Renewal()
         self._kept: dict[str, str] = {}
+        self._committed: dict[str, dict[TopicPartition, Committed]] = {}
+        self._ids: dict[str, str] = {}
         self._source = source
         self._target = target
         self._groups = groups
@@ -89,51 +109,106 @@ class GroupSync:
     async def once(self) -> None:
         """Reads, translates and writes all groups. Raises ProtocolError if the source cannot be asked."""
         listed = await self._source.list_groups()
-        names = [
-            group.group_id
-            for group in listed
-            if group.protocol_type in ("consumer", "") and self._groups.accepts(group.group_id)
-        ]
+        accepted = [group for group in listed if self._groups.accepts(group.group_id)]
         ledgers = self._ledgers()
-        translated = await _some_at_a_time(names, lambda name: self._translate(name, ledgers))
-        self.translations = {name: found for name, found in translated.items() if found is not None}
-        for gone in self.standings.keys() - self.translations.keys() - self._kept.keys():
-            del self.standings[gone]
+        names = [group.group_id for group in accepted if is_synced(group.protocol_type)]
+        unread: dict[str, str] = {}
+        read = await _some_at_a_time(names, lambda name: self._read(name, ledgers, unread))
+        committed = {name: offsets for name, offsets in read.items() if offsets}
+        topic_ids = await self._topic_ids(committed, ledgers)
+        known = self.translations
+        self.translations = {
+            name: translate_group(
+                {tp: at.offset for tp, at in offsets.items()},
+                ledgers,
+                topic_ids=topic_ids,
+                metadata={tp: at.metadata or "" for tp, at in offsets.items()},
+            )
+            for name, offsets in committed.items()
+        } | {name: known[name] for name in unread if name in known}
+        self._committed = committed
         if self._write:
-            await self._sync()
+            self._say(accepted, unread)
+            await self._sync([group for group in self.translations if group not in unread])
             await self._follow_deletions({group.group_id for group in listed})
 
-    async def _translate(
-        self, group: str, ledgers: Mapping[TopicPartition, PartitionLedger]
-    ) -> GroupTranslation | None:
-        """None for a group that has nothing to do with what this link copies."""
+    async def _read(
+        self, group: str, ledgers: Mapping[TopicPartition, PartitionLedger], unread: dict[str, str]
+    ) -> dict[TopicPartition, Committed]:
+        """What a group has committed of what this link copies. Why one cannot be read goes to `unread`: what
+        was known of it stays."""
         try:
             committed = await self._source.committed(group)
         except KafkaError as error:
-            _log.warning("group %s: %s", group, error)
-            return self.translations.get(group)
-        ours = {tp: found.offset for tp, found in committed.items() if tp in ledgers}
-        return translate_group(ours, ledgers) if ours else None
+            unread[group] = f"it cannot be read at the source: {error}"
+            return {}
+        return {tp: found for tp, found in committed.items() if tp in ledgers}
 
-    async def _sync(self) -> None:
+    async def _topic_ids(
+        self,
+        committed: Mapping[str, Mapping[TopicPartition, Committed]],
+        ledgers: Mapping[TopicPartition, PartitionLedger],
+    ) -> Mapping[str, str]:
+        """Of the topics whose offsets these are, if they have ids. They are asked for after the offsets were
+        read, where those are new: an offset of a topic that was made again means nothing in the ledger of the
+        former one, and a group would go back, or forward, by it."""
+        topics = {
+            tp.topic
+            for group, offsets in committed.items()
+            for tp, at in offsets.items()
+            if self._committed.get(group, {}).get(tp) != at
+            or self._ids.get(tp.topic, ledgers[tp].source.topic_id) != ledgers[tp].source.topic_id
+        }
+        if topics:
+            known = (await self._source.metadata(topics)).topics
+            for topic in topics:
+                self._ids.pop(topic, None)
+                if topic in known and known[topic].topic_id != ZERO_UUID:
+                    self._ids[topic] = uuid_to_text(known[topic].topic_id)
+        return self._ids
+
+    def _say(self, accepted: Iterable[ListedGroup], unread: Mapping[str, str]) -> None:
+        """Forgets groups that are gone, and says why others cannot be synced."""
+        kinds = {group.group_id: why_not_synced(group.protocol_type) for group in accepted}
+        said = {group: why for group, why in kinds.items() if why is not None} | dict(unread)
+        for gone in self.standings.keys() - self.translations.keys() - self._kept.keys() - said.keys():
+            del self.standings[gone]
+        self._renewal.keep(self.translations)
+        for group, reason in said.items():
+            before = self.standings.get(group)
+            if before is None or before.reason != reason:
+                _log.warning("group %s: %s", group, reason)
+            self._stands(group, reason, done=False)
+
+    async def _sync(self, groups: Iterable[str]) -> None:
         """Compares what changed, notes what is about to be set, sets it."""
-        compared = await _some_at_a_time([*filter(self._is_due, self.translations)], self._compared)
-        decisions = {group: decision for group, decision in compared.items() if decision is not None}
-        await self._note(decisions)
-        await _some_at_a_time([*decisions], lambda group: self._commit(group, decisions[group]))
+        due = [*filter(self._is_due, groups)]
+        for start in range(0, len(due), _COMPARED_AHEAD):
+            await self._sync_part(due[start : start + _COMPARED_AHEAD])
+
+    async def _sync_part(self, groups: list[str]) -> None:
+        compared = await _some_at_a_time(groups, self._compared)
+        found = {group: one for group, one in compared.items() if one is not None}
+        await self._note({group: one.decision for group, one in found.items()})
+        await _some_at_a_time([*found], lambda group: self._commit(group, found[group]))
 
     def _is_due(self, group: str) -> bool:
         standing = self.standings.get(group)
         return (
             standing is None
             or standing.positions != self._wanted(group)
-            or asyncio.get_running_loop().time() - standing.compared_at >= _LOOK_AGAIN_S
+            or _now() - standing.compared_at >= self._look_again_s()
         )
 
-    def _wanted(self, group: str) -> dict[TopicPartition, int]:
-        return {tp: position.offset for tp, position in self.translations[group].positions.items()}
+    def _look_again_s(self) -> float:
+        least, most = _LOOK_AGAIN_S
+        return min(max(len(self.translations) / 10, least), most)
 
-    async def _compared(self, group: str) -> SyncDecision | None:
+    def _wanted(self, group: str) -> dict[TopicPartition, int]:
+        translation = self.translations.get(group)
+        return {tp: at.offset for tp, at in translation.positions.items()} if translation else {}
+
+    async def _compared(self, group: str) -> _Compared | None:
         """None when a cluster could not be asked."""
         translation = self.translations[group]
         try:
@@ -144,22 +219,68 @@ class GroupSync:
         except ProtocolError as error:
             self._stands(group, str(error), done=False)
             return None
-        return decide(translation, state, committed, rewinds)
+        return _Compared(decide(translation, state, committed, rewinds), there)
 
-    async def _commit(self, group: str, decision: SyncDecision) -> None:
+    async def _commit(self, group: str, compared: _Compared) -> None:
+        decision = compared.decision
+        positions = self.translations[group].positions
+        commits = {
+            tp: Committed(offset, -1, positions[tp].metadata) for tp, offset in decision.commits.items()
+        }
+        renewed = {} if decision.waits else self._to_renew(group, compared.there)
         try:
-            if decision.commits:
-                commits = {tp: Committed(offset) for tp, offset in decision.commits.items()}
-                await self._target.commit(group, commits)
+            await self._set(group, {**renewed, **commits})
         except ProtocolError as error:
-            active = isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_MEMBER_ID
-            self._stands(group, "the group is active at the target" if active else str(error), done=False)
+            self._stands(group, why_refused(error), done=False)
         else:
+            self._tell_resets(group, commits, compared.there)
             self._stands(group, decision.reason, done=not decision.waits)
+            there = {**compared.there, **commits}
+            self.standings[group].seen = {tp: at.offset for tp, at in there.items()}
+            if renewed:
+                self._renewal.done(group, _now())
+
+    async def _set(self, group: str, commits: Mapping[TopicPartition, Committed]) -> None:
+        if not commits:
+            return
+        try:
+            await self._target.commit(group, commits)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
+                raise
+            # the target takes less of it than the source: the position is what counts
+            await self._target.commit(group, {tp: at._replace(metadata="") for tp, at in commits.items()})
+
+    def _tell_resets(
+        self, group: str, commits: Iterable[TopicPartition], there: Mapping[TopicPartition, Committed]
+    ) -> None:
+        standing = self.standings.get(group)
+        seen = standing.seen if standing is not None else {}
+        back = [tp for tp in commits if tp in there and there[tp].offset < seen.get(tp, -1)]
+        if back:
+            _log.warning(
+                "group %s was taken back at the target (%s): it was set to where the source's group stands. "
+                "A reset at the target lasts while the link leaves the group alone (groups_exclude)",
+                group,
+                ", ".join(f"{tp} from {seen[tp]} to {there[tp].offset}" for tp in sorted(back)),
+            )
+
+    def _to_renew(
+        self, group: str, there: Mapping[TopicPartition, Committed]
+    ) -> dict[TopicPartition, Committed]:
+        """Positions that are as wanted, to be written as they are."""
+        if not self._renewal.is_due(group, _now()):
+            return {}
+        wanted = self._wanted(group)
+        return {tp: at for tp, at in there.items() if at.offset == wanted.get(tp)}
 
     def _stands(self, group: str, reason: str | None, *, done: bool) -> None:
-        wanted, now = self._wanted(group), asyncio.get_running_loop().time()
-        self.standings[group] = Standing(reason, len(wanted), now, wanted if done else None)
+        wanted, now = self._wanted(group), _now()
+        standing = Standing(reason, len(wanted), now, wanted if done else None)
+        before = self.standings.get(group)
+        if before is not None:
+            standing.seen = before.seen
+        self.standings[group] = standing
 
     async def _rewinds(
         self, group: str, translation: GroupTranslation, committed: Mapping[TopicPartition, int]

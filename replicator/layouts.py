@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+LONGEST_TEXT = 0x7FFF
+"""Bytes that `Type.STRING` holds."""
 _VERSION = 0
 
 
@@ -100,7 +102,7 @@ class Heartbeat:
 
 def _string(text: str) -> bytes:
     data = text.encode()
-    if len(data) > 0x7FFF:
+    if len(data) > LONGEST_TEXT:
         raise LayoutError(f"a text of {len(data)} bytes does not fit a 16-bit length")
     return struct.pack(">h", len(data)) + data
 

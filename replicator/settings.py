@@ -180,14 +180,17 @@ class LinkSettings(BaseModel):
     sync_topic_acls_interval_s: float = Field(default=30.0, gt=0)
     """How often ACLs are compared."""
     sync_group_offsets: bool = True
-    """Positions of groups are written at the target, where nobody reads with the group there."""
+    """Positions of groups are written at the target, where nobody reads with the group there, and only
+    forwards: a group that somebody has set further on stays there, one that somebody has taken back is set to
+    where the source's group stands within 5 s (30 s with 300 groups and more), which is logged. To reset a
+    group at the target for good, add it to `groups_exclude` first (`isthmus links set`)."""
     groups_on_rewind: Literal["keep", "follow"] = "keep"
     """A group that somebody took back at the source while it was empty there: kept where it is at the target,
     or taken back too, if this link had set it and it is empty there."""
     groups_on_delete: Literal["keep", "delete"] = "keep"
     """A group that is gone at the source: the same."""
     sync_group_offsets_interval_s: float = Field(default=1.0, gt=0)
-    """How often positions of groups are translated and written."""
+    """How often positions of groups are translated, and written where they have changed."""
     emit_checkpoints: bool = True
     """Checkpoints for MirrorMaker 2's tools (`RemoteClusterUtils.translateOffsets`)."""
     emit_checkpoints_interval_s: float = Field(default=1.0, gt=0)

@@ -29,6 +29,8 @@ class Position(NamedTuple):
     exact: bool
     committed: int
     """The committed offset it was translated from."""
+    metadata: str = ""
+    """What was committed with it, if it is exact: it may not hold for a position further back."""
 
 
 @dataclass(slots=True)
@@ -44,11 +46,13 @@ def translate_group(
     ledgers: Mapping[TopicPartition, PartitionLedger],
     direction: Direction = Direction.TO_TARGET,
     topic_ids: Mapping[str, str] | None = None,
+    metadata: Mapping[TopicPartition, str] | None = None,
 ) -> GroupTranslation:
     """Translates committed offsets of one group.
 
     `ledgers` are keyed by source partition (see `read_ledgers`). `topic_ids` (topic to id as text) are those
-    of the cluster where the offsets were committed: a ledger of another lineage is not used.
+    of the cluster where the offsets were committed: a ledger of another lineage is not used. `metadata` was
+    committed with them.
     """
     backwards = direction is Direction.TO_SOURCE
     by_partition = {_target(ledger): ledger for ledger in ledgers.values()} if backwards else ledgers
@@ -67,8 +71,9 @@ def translate_group(
             continue
         there = ledger.source if backwards else ledger.target
         found = ledger.runs.to_source(offset) if backwards else ledger.runs.to_target(offset)
+        said = metadata.get(tp, "") if metadata is not None and found.exact else ""
         result.positions[TopicPartition(there.topic, there.partition)] = Position(
-            found.offset, found.exact, offset
+            found.offset, found.exact, offset, said
         )
     return result
 

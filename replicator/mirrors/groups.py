@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -17,11 +18,12 @@ from protocol.client import ClusterClient, Committed
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.filters import NameFilter
+from replicator.group_renewal import Renewal
 from replicator.group_rows import Noted
+from replicator.group_rules import is_idle, is_synced, why_not_synced, why_refused
 from replicator.mirrors.standing import RECORD_GROUPS
 from replicator.progress import ProgressStore
 
-_IDLE: Final = frozenset({"Empty", "Dead", ""})
 _AT_A_TIME: Final = 8
 
 Ends = Callable[[], Mapping[TopicPartition, int]]
@@ -46,12 +48,17 @@ class GroupCopy:
         self._ends = ends
         self._store = store
         self.reasons: dict[str, str | None] = {}
+        self._renewal = Renewal()
+        self._at_rest: dict[str, dict[TopicPartition, Committed]] = {}
 
     async def once(self) -> None:
         """All groups. Raises ProtocolError if the source, or what is noted, cannot be asked."""
         wanted = await self.look()
-        if not wanted:
-            return
+        if wanted:
+            await self._set(wanted)
+        await self._renew()
+
+    async def _set(self, wanted: Mapping[str, Mapping[TopicPartition, Committed]]) -> None:
         await self._store.load()
         known = self._store.groups()
         await self._store.save_groups(
@@ -72,18 +79,30 @@ class GroupCopy:
 
         await asyncio.gather(*map(one, wanted))
 
+    async def _renew(self) -> None:
+        """What stands as at the source is written as it is, and not noted: who set it does not matter."""
+        now = time.monotonic()
+        due = [group for group, at in self._at_rest.items() if at and self._renewal.is_due(group, now)]
+        for group in due:
+            self._renewal.done(group, now)
+            with contextlib.suppress(ProtocolError):  # one that has members needs it not
+                await self._target.commit(group, self._at_rest[group])
+        self._renewal.keep(self._at_rest)
+
     async def look(self) -> dict[str, dict[TopicPartition, Committed]]:
         """What has to be set, by group; sets nothing but `reasons`. Raises ProtocolError as `once`."""
-        names = [
-            group.group_id
+        listed = [
+            group
             for group in await self._source.list_groups()
-            if group.protocol_type in ("consumer", "")
-            and self._groups.accepts(group.group_id)
-            and not group.group_id.startswith(RECORD_GROUPS)
+            if self._groups.accepts(group.group_id) and not group.group_id.startswith(RECORD_GROUPS)
         ]
+        names = [group.group_id for group in listed if is_synced(group.protocol_type)]
+        why_not = {group.group_id: why_not_synced(group.protocol_type) for group in listed}
+        not_synced = {group: why for group, why in why_not.items() if why is not None}
         await self._store.refresh()
         slots = asyncio.Semaphore(_AT_A_TIME)
         wanted: dict[str, dict[TopicPartition, Committed]] = {}
+        self._at_rest = {}
 
         async def one(name: str) -> None:
             async with slots:
@@ -93,7 +112,8 @@ class GroupCopy:
                         wanted[name] = commits
 
         await asyncio.gather(*map(one, names))
-        for gone in self.reasons.keys() - set(names):
+        self.reasons.update(not_synced)
+        for gone in self.reasons.keys() - set(names) - not_synced.keys():
             del self.reasons[gone]
         return wanted
 
@@ -102,25 +122,28 @@ class GroupCopy:
         """What is wrong with one group holds up no other."""
         try:
             yield
-        except KafkaError as error:
-            active = error.code is ErrorCode.UNKNOWN_MEMBER_ID
-            self.reasons[group] = "the group is active at the target" if active else str(error)
         except ProtocolError as error:
-            self.reasons[group] = str(error)
+            self.reasons[group] = why_refused(error)
 
     async def _look(self, group: str) -> dict[TopicPartition, Committed]:
         ends = self._ends()
         here = {tp: at for tp, at in (await self._source.committed(group)).items() if tp in ends}
         if not here:  # it has nothing to do with the mirrors
+            self.reasons.pop(group, None)
             return {}
         there = await self._target.committed(group, list(here))
         written = {tp: noted.target for tp, noted in self._store.groups().get(group, {}).items()}
         commits, notes = decide(here, there, ends, written)
         if commits:
             state = (await self._target.describe_groups([group]))[group].state
-            if state not in _IDLE:
+            if not is_idle(state):
                 self.reasons[group] = f"the group is active at the target ({state})"
                 return {}
+        self._at_rest[group] = {
+            tp: at
+            for tp, at in there.items()
+            if tp not in commits and at.offset == min(here[tp].offset, ends[tp])
+        }
         self.reasons[group] = "; ".join(notes) or None
         return commits
 
@@ -134,7 +157,7 @@ async def take_back(client: ClusterClient, ends: Mapping[TopicPartition, int]) -
     async def one(name: str) -> None:
         async with slots:
             behind = {
-                tp: Committed(ends[tp], -1, at.metadata)
+                tp: Committed(ends[tp])
                 for tp, at in (await client.committed(name, list(ends))).items()
                 if at.offset > ends[tp]
             }
@@ -149,9 +172,7 @@ async def take_back(client: ClusterClient, ends: Mapping[TopicPartition, int]) -
             else:
                 found[name] = f"stood behind what is cut off: taken back ({where})"
 
-    groups = [
-        group.group_id for group in await client.list_groups() if group.protocol_type in ("consumer", "")
-    ]
+    groups = [group.group_id for group in await client.list_groups() if is_synced(group.protocol_type)]
     await asyncio.gather(*(one(name) for name in groups if not name.startswith(RECORD_GROUPS)))
     return found
 
@@ -169,7 +190,7 @@ def decide(
         wanted = at
         if at.offset > ends[tp]:
             held += 1
-            wanted = Committed(ends[tp], -1, at.metadata)
+            wanted = Committed(ends[tp])  # what was said of a position further on may not hold there
         known = there.get(tp)
         if known is not None and known.offset > wanted.offset and written.get(tp) != known.offset:
             ahead += 1

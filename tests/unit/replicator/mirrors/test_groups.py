@@ -1,8 +1,11 @@
 """What of a group's offsets is written at the target."""
 
 from protocol.client import Committed
+from protocol.client.group_calls import GroupDescription, ListedGroup
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
-from replicator.mirrors.groups import decide
+from replicator.filters import NameFilter
+from replicator.mirrors.groups import GroupCopy, decide
 
 TP = TopicPartition("t", 0)
 
@@ -30,3 +33,87 @@ def test_a_position_goes_back_only_where_the_link_has_written_it() -> None:
     commit, notes = only(5, 8, 9, written=7)
     assert commit is None
     assert "not taken back" in notes[0]
+
+
+def test_metadata_goes_with_its_position_and_with_no_other() -> None:
+    here = {TP: Committed(15, 3, "until noon")}
+    assert decide(here, {}, {TP: 20}, {})[0] == {TP: Committed(15, 3, "until noon")}
+    assert decide(here, {}, {TP: 9}, {})[0] == {TP: Committed(9, -1, "")}
+    assert decide(here, {TP: Committed(9, -1, "")}, {TP: 9}, {})[0] == {}
+
+
+class Groups:
+    """The groups of a cluster, as a `ClusterClient` shows them."""
+
+    def __init__(self, kind: str = "consumer") -> None:
+        self.kind = kind
+        self.offsets: dict[str, dict[TopicPartition, Committed]] = {}
+        self.active = False
+        self.asked = 0
+
+    async def list_groups(self):
+        return [ListedGroup(name, self.kind, "", "", 1) for name in self.offsets]
+
+    async def committed(self, group, tps=None):
+        return dict(self.offsets.get(group, {}))
+
+    async def describe_groups(self, groups):
+        return {name: GroupDescription(name, "Empty", "", "", (), 1) for name in groups}
+
+    async def commit(self, group, offsets):
+        self.asked += 1
+        if self.active:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, group)
+        self.offsets.setdefault(group, {}).update(offsets)
+
+
+class Store:
+    def __init__(self) -> None:
+        self.noted = {}
+
+    async def load(self):
+        pass
+
+    async def refresh(self):
+        pass
+
+    def groups(self):
+        return self.noted
+
+    async def save_groups(self, notes):
+        self.noted.update(notes)
+
+
+def copy_of(source: Groups, target: Groups, store: Store) -> GroupCopy:
+    return GroupCopy(source, target, NameFilter((".*",), ()), lambda: {TP: 9}, store)
+
+
+async def test_positions_at_rest_are_written_again_and_not_taken_for_the_links(monkeypatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("replicator.mirrors.groups.time.monotonic", lambda: now)
+    source, target, store = Groups(), Groups(), Store()
+    source.offsets = {"g": {TP: Committed(5, 3, "m")}}
+    target.offsets = {"g": {TP: Committed(5, 3, "m")}}
+    copy = copy_of(source, target, store)
+    for _ in range(3600):
+        now += 2
+        await copy.once()
+    assert 2 <= target.asked <= 3
+    assert store.noted == {}
+    target.active, target.asked = True, 0
+    for _ in range(1800):
+        now += 2
+        await copy.once()
+        assert copy.reasons == {"g": None}
+    assert target.asked == 1
+
+
+async def test_share_groups_have_a_reason() -> None:
+    source, target = Groups("share"), Groups()
+    source.offsets = {"g": {}}
+    copy = copy_of(source, target, Store())
+    await copy.once()
+    assert "share group" in (copy.reasons["g"] or "")
+    source.offsets = {}
+    await copy.once()
+    assert copy.reasons == {}
