@@ -16,7 +16,7 @@ from typing import Final
 
 from protocol.client import ClusterClient, Committed
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.types import TopicPartition
+from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.filters import NameFilter
 from replicator.group_renewal import Renewal
 from replicator.group_rows import Noted
@@ -41,12 +41,15 @@ class GroupCopy:
         groups: NameFilter,
         ends: Ends,
         store: ProgressStore,
+        topic_ids: Callable[[], Mapping[str, str]],
     ) -> None:
+        """`topic_ids`: of the source's topics that the mirrors are of."""
         self._source = source
         self._target = target
         self._groups = groups
         self._ends = ends
         self._store = store
+        self._topic_ids = topic_ids
         self.reasons: dict[str, str | None] = {}
         self._renewal = Renewal()
         self._at_rest: dict[str, dict[TopicPartition, Committed]] = {}
@@ -112,10 +115,36 @@ class GroupCopy:
                         wanted[name] = commits
 
         await asyncio.gather(*map(one, names))
+        await self._leave_out_others(wanted)
         self.reasons.update(not_synced)
         for gone in self.reasons.keys() - set(names) - not_synced.keys():
             del self.reasons[gone]
         return wanted
+
+    async def _leave_out_others(self, wanted: dict[str, dict[TopicPartition, Committed]]) -> None:
+        """Offsets of a topic that was made again mean nothing in the mirror of the former one. Ids are asked
+        for after the offsets were read."""
+        topics = {tp.topic for commits in wanted.values() for tp in commits}
+        if not topics:
+            return
+        mirrored, now = self._topic_ids(), (await self._source.metadata(topics)).topics
+        others = {
+            name
+            for name in topics
+            if name in now
+            and now[name].topic_id != ZERO_UUID
+            and uuid_to_text(now[name].topic_id) != mirrored.get(name)
+        }
+        for group, commits in [*wanted.items()] if others else ():
+            left = {tp: at for tp, at in commits.items() if tp.topic not in others}
+            if left != commits:
+                names = ", ".join(sorted({tp.topic for tp in commits} & others))
+                self.reasons[group] = (
+                    f"{names} was created again at the source: its offsets are not the mirror's"
+                )
+                wanted[group] = left
+            if not left:
+                del wanted[group]
 
     @contextlib.contextmanager
     def _explained(self, group: str) -> Iterator[None]:

@@ -101,6 +101,7 @@ class Mirrors:
             NameFilter(settings.groups, settings.groups_exclude),
             self._ends,
             self._record.store,
+            lambda: {tp.topic: part.topic_id for tp, part in self.partitions.items()},
         )
         self._standstill = Standstill()
         self.found = Mirrored()

@@ -365,7 +365,8 @@ async def group_copy(
     """Of what the mirrors hold now. Raises ProtocolError."""
     ends = {tp: stand.high_watermark for tp, stand in (await stands(target, mirrors)).items()}
     taken = NameFilter(settings.groups, settings.groups_exclude)
-    return GroupCopy(source, target, taken, lambda: ends, OnRecord(target, settings).store)
+    ids = {name: mirror.topic_id for name, mirror in mirrors.items()}
+    return GroupCopy(source, target, taken, lambda: ends, OnRecord(target, settings).store, lambda: ids)
 
 
 # -- the switch itself

@@ -1,13 +1,14 @@
 """What of a group's offsets is written at the target."""
 
-from protocol.client import Committed
+from protocol.client import Committed, Metadata, TopicMetadata
 from protocol.client.group_calls import GroupDescription, ListedGroup
 from protocol.errors import ErrorCode, KafkaError
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.filters import NameFilter
 from replicator.mirrors.groups import GroupCopy, decide
 
 TP = TopicPartition("t", 0)
+ID1, ID2 = b"1" * 16, b"2" * 16
 
 
 def only(here: int, there: int | None, end: int, written: int | None = None):
@@ -49,6 +50,7 @@ class Groups:
         self.kind = kind
         self.offsets: dict[str, dict[TopicPartition, Committed]] = {}
         self.active = False
+        self.topic_id = ID1
         self.asked = 0
 
     async def list_groups(self):
@@ -56,6 +58,10 @@ class Groups:
 
     async def committed(self, group, tps=None):
         return dict(self.offsets.get(group, {}))
+
+    async def metadata(self, topics):
+        found = {name: TopicMetadata(name, self.topic_id, ErrorCode.NONE, False, {}) for name in topics}
+        return Metadata("c1", 1, topics=found)
 
     async def describe_groups(self, groups):
         return {name: GroupDescription(name, "Empty", "", "", (), 1) for name in groups}
@@ -85,7 +91,8 @@ class Store:
 
 
 def copy_of(source: Groups, target: Groups, store: Store) -> GroupCopy:
-    return GroupCopy(source, target, NameFilter((".*",), ()), lambda: {TP: 9}, store)
+    ids = {TP.topic: uuid_to_text(ID1)}
+    return GroupCopy(source, target, NameFilter((".*",), ()), lambda: {TP: 9}, store, lambda: ids)
 
 
 async def test_positions_at_rest_are_written_again_and_not_taken_for_the_links(monkeypatch) -> None:
@@ -106,6 +113,22 @@ async def test_positions_at_rest_are_written_again_and_not_taken_for_the_links(m
         await copy.once()
         assert copy.reasons == {"g": None}
     assert target.asked == 1
+
+
+async def test_offsets_of_a_topic_that_was_made_again_move_no_group_in_the_mirror_of_the_former() -> None:
+    source, target = Groups(), Groups()
+    source.offsets = {"g": {TP: Committed(8)}, "late": {TP: Committed(1)}}
+    copy = copy_of(source, target, Store())
+    await copy.once()
+    assert target.offsets == source.offsets
+    source.topic_id = ID2
+    source.offsets = {"g": {TP: Committed(3)}, "late": {TP: Committed(3)}}
+    await copy.once()
+    assert target.offsets == {"g": {TP: Committed(8)}, "late": {TP: Committed(1)}}
+    assert "created again" in (copy.reasons["g"] or "")
+    source.topic_id = bytes(16)  # a broker without topic ids
+    await copy.once()
+    assert target.offsets == source.offsets
 
 
 async def test_share_groups_have_a_reason() -> None:
