@@ -348,8 +348,6 @@ class Copying:
             else:
                 part.done(piece)
                 self._on_copied(part, piece)
-                if part.level:
-                    part.level_ms = now_ms()
 
     def _refused(self, part: MirrorPartition, answer: MirrorAnswer | None) -> None:
         """For where it stood, or for another leader: settled by asking. Others are said aloud."""

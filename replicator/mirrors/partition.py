@@ -62,8 +62,10 @@ class MirrorPartition:
     """Its last turns: who had none for longest goes first."""
     fetching: bool = False
     appending: bool = False
+    heard_ms: int = 0
+    """When the source last said where it ends; 0: never in this run."""
     level_ms: int = 0
-    """When the mirror last had all that the source had; 0: never in this run."""
+    """When the mirror last had all that the source had, by what was heard; 0: never in this run."""
     records: int = 0
     bytes: int = 0
     starts: int = 0
@@ -140,9 +142,11 @@ class MirrorPartition:
             self.records += piece.next_offset - self.end
             self.end = piece.next_offset
             self.start = max(self.start, min(piece.source_start, self.end))
+            if self.level:
+                self.level_ms = self.heard_ms  # what it has taken in since nobody knows
 
     def heard(self, source_start: int, source_end: int, now_ms: int) -> None:
-        self.source_start, self.source_end = source_start, source_end
+        self.source_start, self.source_end, self.heard_ms = source_start, source_end, now_ms
         if self.level:
             self.level_ms = now_ms
 

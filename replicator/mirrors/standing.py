@@ -22,13 +22,30 @@ _AGAIN_MS: Final = 3_600_000
 """So old may a commit get: `offsets.retention.minutes` (a week by default) counts for each partition."""
 
 
+_SILENT_MS: Final = 5_000
+"""A partition whose source has said nothing for so long is not what others are: its broker may be gone."""
+
+
 class LastSeen(NamedTuple):
-    """`seen_ms`: when the source said so; `level_ms`: when the mirror last had everything (0: not known)."""
+    """`seen_ms`: when the source said so; `level_ms`: when the mirror last had everything (0: not known).
+    `silent`: the source's leader said nothing after that, though others did perhaps."""
 
     mirror_end: int
     source_end: int
     seen_ms: int
     level_ms: int
+    silent: bool = False
+
+
+class _Written(NamedTuple):
+    end: int
+    source_end: int
+    silent: bool
+    heard_ms: int
+    at_ms: int
+
+
+_NEVER: Final = _Written(-1, -1, False, -1, 0)
 
 
 def record_group(link: str) -> str:
@@ -36,28 +53,37 @@ def record_group(link: str) -> str:
 
 
 class Witness:
-    """Writes what has changed, and always something, so that it shows how fresh the rest is."""
+    """Writes what has changed, and the partition that was heard last, which shows how fresh the rest is: but
+    not of those that are silent, which is written too."""
 
     def __init__(self, target: ClusterClient, link: str) -> None:
         self._target = target
         self._group = record_group(link)
-        self._written: dict[TopicPartition, tuple[int, int, int]] = {}
-        """Both ends, and when."""
+        self._written: dict[TopicPartition, _Written] = {}
 
     async def write(self, parts: Iterable[MirrorPartition], now_ms: int) -> None:
         """Raises ProtocolError."""
+        heard = [part for part in parts if part.source_end >= 0]
+        freshest = max(heard, key=lambda part: part.heard_ms, default=None)
         commits: dict[TopicPartition, Committed] = {}
-        told: dict[TopicPartition, tuple[int, int, int]] = {}
-        for part in parts:
-            *before, at_ms = self._written.get(part.tp, (-1, -1, 0))
-            is_new = before != [part.end, part.source_end] or now_ms - at_ms > _AGAIN_MS
-            if part.source_end < 0 or (commits and not is_new):
-                continue
-            about = {"source_end": part.source_end, "seen_ms": now_ms, "level_ms": part.level_ms}
-            commits[part.tp] = Committed(part.end, -1, json.dumps(about))
-            told[part.tp] = (part.end, part.source_end, now_ms)
-        await self._target.commit(self._group, commits)
-        self._written.update(told)
+        told: dict[TopicPartition, _Written] = {}
+        for part in heard:
+            silent = now_ms - part.heard_ms > _SILENT_MS
+            now = _Written(part.end, part.source_end, silent, part.heard_ms, now_ms)
+            before = self._written.get(part.tp, _NEVER)
+            is_new = before[:3] != now[:3] or now_ms - before.at_ms > _AGAIN_MS
+            if is_new or (part is freshest and before.heard_ms != part.heard_ms):
+                about = {
+                    "source_end": part.source_end,
+                    "seen_ms": part.heard_ms,
+                    "level_ms": part.level_ms,
+                    "silent": silent,
+                }
+                commits[part.tp] = Committed(part.end, -1, json.dumps(about))
+                told[part.tp] = now
+        if commits:
+            await self._target.commit(self._group, commits)
+            self._written.update(told)
 
 
 async def gaps_of_before(
@@ -82,13 +108,19 @@ async def last_seen(
         try:
             known = json.loads(at.metadata or "")
             found[tp] = LastSeen(
-                at.offset, int(known["source_end"]), int(known["seen_ms"]), int(known["level_ms"])
+                at.offset,
+                int(known["source_end"]),
+                int(known["seen_ms"]),
+                int(known["level_ms"]),
+                bool(known.get("silent")),
             )
         except (ValueError, KeyError, TypeError):
             continue
     alive_ms = max((each.seen_ms for each in found.values()), default=0)
     return {
         # Nothing is written of what stands still: it was level as long as the link was heard of.
-        tp: each._replace(seen_ms=alive_ms, level_ms=alive_ms) if each.source_end <= each.mirror_end else each
+        tp: each._replace(seen_ms=alive_ms, level_ms=alive_ms)
+        if each.source_end <= each.mirror_end and not each.silent
+        else each
         for tp, each in found.items()
     }
