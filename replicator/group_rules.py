@@ -21,6 +21,7 @@ from replicator.group_rows import GroupNotes
 from replicator.translate import GroupTranslation, Position
 
 _IDLE = frozenset({"Empty", "Dead", ""})
+_REFUSE_GROUP = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 _NOT_TAKEN_BACK = "further at the target and are not taken back"
 _AT_MOST = 10
 _NAMED = 100
@@ -97,6 +98,11 @@ def why_not_synced(protocol_type: str) -> str | None:
     if protocol_type == "share":
         return "a share group (KIP-932): it has no committed offsets that could be translated"
     return None
+
+
+def refuses_group(error: ProtocolError) -> bool:
+    """Whether the target has taken no position at all, for what the group is there."""
+    return isinstance(error, KafkaError) and error.code in _REFUSE_GROUP
 
 
 def why_refused(error: ProtocolError) -> str:

@@ -21,7 +21,15 @@ from replicator.filters import NameFilter
 from replicator.group_deletion import GroupDeletion
 from replicator.group_renewal import Renewal
 from replicator.group_rows import GroupNotes, Noted
-from replicator.group_rules import Rewinds, SyncDecision, decide, is_synced, why_not_synced, why_refused
+from replicator.group_rules import (
+    Rewinds,
+    SyncDecision,
+    decide,
+    is_synced,
+    refuses_group,
+    why_not_synced,
+    why_refused,
+)
 from replicator.translate import GroupTranslation, translate_group
 from transfer.ledger import PartitionLedger
 
@@ -189,8 +197,11 @@ class GroupSync:
     async def _sync_part(self, groups: list[str]) -> None:
         compared = await _some_at_a_time(groups, self._compared)
         found = {group: one for group, one in compared.items() if one is not None}
-        await self._note({group: one.decision for group, one in found.items()})
-        await _some_at_a_time([*found], lambda group: self._commit(group, found[group]))
+        noted_before = await self._note({group: one.decision for group, one in found.items()})
+        taken = await _some_at_a_time([*found], lambda group: self._commit(group, found[group]))
+        untrue = {group: notes for group, notes in noted_before.items() if not taken[group]}
+        if untrue and self._notebook is not None:
+            await self._notebook.save_groups(untrue)
 
     def _is_due(self, group: str) -> bool:
         standing = self.standings.get(group)
@@ -221,7 +232,8 @@ class GroupSync:
             return None
         return _Compared(decide(translation, state, committed, rewinds), there)
 
-    async def _commit(self, group: str, compared: _Compared) -> None:
+    async def _commit(self, group: str, compared: _Compared) -> bool:
+        """False: the target has refused the group, and nothing of it is set."""
         decision = compared.decision
         positions = self.translations[group].positions
         commits = {
@@ -232,6 +244,7 @@ class GroupSync:
             await self._set(group, {**renewed, **commits})
         except ProtocolError as error:
             self._stands(group, why_refused(error), done=False)
+            return not refuses_group(error)
         else:
             self._tell_resets(group, commits, compared.there)
             self._stands(group, decision.reason, done=not decision.waits)
@@ -239,6 +252,7 @@ class GroupSync:
             self.standings[group].seen = {tp: at.offset for tp, at in there.items()}
             if renewed:
                 self._renewal.done(group, _now())
+            return True
 
     async def _set(self, group: str, commits: Mapping[TopicPartition, Committed]) -> None:
         if not commits:
@@ -292,10 +306,11 @@ class GroupSync:
             state = (await self._source.describe_groups([group]))[group].state
         return Rewinds(self._notebook.groups().get(group, {}), state)
 
-    async def _note(self, decisions: Mapping[str, SyncDecision]) -> None:
-        """First, so that nothing is set that is not known to be the link's. Raises ProtocolError."""
+    async def _note(self, decisions: Mapping[str, SyncDecision]) -> dict[str, GroupNotes | None]:
+        """First, so that nothing is set that is not known to be the link's. Returns what was noted of these
+        groups before. Raises ProtocolError."""
         if self._notebook is None:
-            return
+            return {}
         source_of = {
             TopicPartition(ledger.target.topic, ledger.target.partition): tp
             for tp, ledger in self._ledgers().items()
@@ -313,8 +328,10 @@ class GroupSync:
                 changed[group] = {**known.get(group, {}), **new}
             if decision.goes_back:
                 _log.warning("group %s was reset at the source: it follows to %s", group, decision.commits)
+        before = {group: known.get(group) for group in changed}
         if changed:
             await self._notebook.save_groups(changed)
+        return before
 
     async def _follow_deletions(self, at_source: set[str]) -> None:
         if self._deletion is None or self._notebook is None:

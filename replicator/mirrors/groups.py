@@ -19,8 +19,8 @@ from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.filters import NameFilter
 from replicator.group_renewal import Renewal
-from replicator.group_rows import Noted
-from replicator.group_rules import is_idle, is_synced, why_not_synced, why_refused
+from replicator.group_rows import GroupNotes, Noted
+from replicator.group_rules import is_idle, is_synced, refuses_group, why_not_synced, why_refused
 from replicator.mirrors.standing import RECORD_GROUPS
 from replicator.progress import ProgressStore
 
@@ -63,7 +63,7 @@ class GroupCopy:
 
     async def _set(self, wanted: Mapping[str, Mapping[TopicPartition, Committed]]) -> None:
         await self._store.load()
-        known = self._store.groups()
+        known = dict(self._store.groups())
         await self._store.save_groups(
             {
                 group: {
@@ -75,12 +75,21 @@ class GroupCopy:
         )
         slots = asyncio.Semaphore(_AT_A_TIME)
 
+        untrue: dict[str, GroupNotes | None] = {}
+
         async def one(group: str) -> None:
             async with slots:
                 with self._explained(group):
-                    await self._target.commit(group, wanted[group])
+                    try:
+                        await self._target.commit(group, wanted[group])
+                    except ProtocolError as error:
+                        if refuses_group(error):
+                            untrue[group] = known.get(group)
+                        raise
 
         await asyncio.gather(*map(one, wanted))
+        if untrue:
+            await self._store.save_groups(untrue)
 
     async def _renew(self) -> None:
         """What stands as at the source is written as it is, and not noted: who set it does not matter."""

@@ -30,6 +30,7 @@ class Groups:
         self.on_compare = lambda: None
         self.too_much_metadata = False
         self.refuses = None
+        self.refused_groups = set()
         self.topic_ids = {"orders": ID1}
         self.asked_ids = 0
 
@@ -56,6 +57,8 @@ class Groups:
     async def commit(self, group, offsets):
         if self.refuses is not None:
             raise KafkaError(self.refuses, f"group {group}")
+        if group in self.refused_groups:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group}")
         if self.too_much_metadata and any(at.metadata for at in offsets.values()):
             raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, f"group {group}")
         self.commits += 1
@@ -227,7 +230,33 @@ class Notes:
         return self.noted
 
     async def save_groups(self, notes):
-        self.noted.update(notes)
+        self.noted = {group: of for group, of in {**self.noted, **notes}.items() if of}
+
+
+async def test_what_the_target_refused_is_not_taken_for_the_links(sides, sync):
+    """A group got members between the look and the write; it read to where the link wanted it."""
+    source, target = sides
+    notes = Notes()
+    kept = {"notebook": notes, "follow_rewinds": True}
+    sync = GroupSync(*sides, NameFilter(("shop.*",), ()), sync._ledgers, write=True, **kept)
+    source.offsets = {"shop-a": {HERE: Committed(400)}, "shop-new": {HERE: Committed(900)}}
+    target.refused_groups = {"shop-new"}
+    await sync.once()
+    source.offsets["shop-a"][HERE] = Committed(900)
+    target.refused_groups = {"shop-a", "shop-new"}
+    await sync.once()
+    assert notes.noted["shop-a"][THERE].target == 500
+    assert not notes.noted.get("shop-new")
+    target.refused_groups = set()
+    for group in ("shop-a", "shop-new"):
+        target.offsets[group] = {THERE: Committed(1000)}
+        source.offsets[group] = {HERE: Committed(50)}
+    await sync.once()
+    assert {group: of[THERE].offset for group, of in target.offsets.items()} == {
+        "shop-a": 1000,
+        "shop-new": 1000,
+    }
+    assert "not this link" in sync.standings["shop-a"].reason
 
 
 @pytest.mark.parametrize("follow", [False, True])
