@@ -70,6 +70,9 @@ def reset(
 ) -> None:
     """Plan, and with --execute do, a reset of a group's offsets. Refused while the group has members.
 
+    Where a link writes the group's positions, one that is taken back at the target is set forward again while
+    nobody reads with it: have the link leave it alone first (isthmus links set LINK groups_exclude=...).
+
     Example: isthmus groups reset flight-board --to earliest --topic flights --cluster east --execute
     """
     client = admin_client(cluster, file)
