@@ -329,3 +329,43 @@ async def test_what_is_switched_off_writes_nothing(pair, clients):
     written = {name for name in (await west.metadata(None)).topics if alias in name}
     assert written == {link.progress_topic, f"{alias}.{topic}"}
     assert f"mm2-offset-syncs.{link.target.alias}.internal" not in (await east.metadata(None)).topics
+
+
+async def test_a_reset_at_the_target_lasts_where_the_link_leaves_the_group_alone(
+    pair, clients, isthmus_links, caplog, monkeypatch
+):
+    """Else the source's position counts, within seconds and with a warning: not when nobody thinks of it."""
+    monkeypatch.setattr("replicator.group_sync._LOOK_AGAIN_S", (0.5, 0.5))
+    east, west = clients
+    topic = fresh("reset")
+    link = pair.link(topic, groups=[f"{topic}.*"], sync_group_offsets_interval_s=0.2)
+    here, there = TopicPartition(topic, 0), TopicPartition(f"{link.source.alias}.{topic}", 0)
+    await create(east, topic)
+    await produce(east, topic, some(20))
+    await east.commit(topic, {here: Committed(15, -1, "until noon")})
+
+    async def stands_at(offset):
+        await eventually(lambda: _stands(west, topic, there, offset), f"{topic} at {offset}", 60)
+
+    async with running(link):
+        await stands_at(15)
+        assert (await west.committed(topic))[there].metadata == "until noon"
+        await west.commit(topic, {there: Committed(0)})
+        await stands_at(15)
+        assert "taken back at the target" in caplog.text
+        code, _ = await isthmus_links(link, "set", f"groups_exclude={topic}")
+        assert code == 0
+        await eventually(lambda: _has_no_groups(isthmus_links, link), "the group is left alone", 30)
+        await west.commit(topic, {there: Committed(0)})
+        await asyncio.sleep(1.5)  # longer than a group at rest is not looked at
+        assert await _stands(west, topic, there, 0)
+
+
+async def _stands(client, group, tp, offset):
+    found = (await client.committed(group)).get(tp)
+    return found is not None and found.offset == offset
+
+
+async def _has_no_groups(isthmus_links, link):
+    _, told = await isthmus_links(link, "status")
+    return told["groups"].get("in_sync") == 0
