@@ -3,7 +3,8 @@
 What the source's producers have open here nobody will ever end: the coordinator that could is another
 cluster's. So each gets the abort marker that Kafka's coordinator would write, and then a control batch ends
 all that is remembered of producers: their ids mean others here, whose first batches would be taken for
-repeats and acknowledged without being stored. Once in a term is enough.
+repeats and acknowledged without being stored. Once in a term is enough. A log without a record gets it, too:
+it may remember producers of what it has let go of, and from then on it takes nothing from its source.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def end_mirror(partition: Partition, now_ms: int) -> Ended:
         marker = memoryview(bytearray(marker_batch(ending, now_ms)))
         partition.append(marker, all_replicas=True, origin=Origin.COORDINATOR)
     ended = not len(log.producers) and log.epochs.latest == partition.leader_epoch
-    if log.end_offset > log.start_offset and not ended:
+    if not ended:
         batch = memoryview(producers_end_batch(now_ms))
         partition.append(batch, all_replicas=True, origin=Origin.COORDINATOR)
     return Ended(len(opened), log.end_offset - 1)

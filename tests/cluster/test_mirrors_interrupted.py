@@ -4,10 +4,11 @@ or lose their beginning meanwhile: nothing is called whole that was not asked ab
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 
-from protocol.client import ClusterClient, NewTopic
+from protocol.client import EARLIEST, ClusterClient, NewTopic
 from protocol.errors import KafkaError
 from protocol.types import TopicPartition
 from replicator.mirrors import switching
@@ -20,6 +21,7 @@ from replicator.mirrors.terms import raised
 from replicator.mirrors.topics import mirror_text
 from tests.cluster.links import create, eventually, fresh, produce, records, some
 from tests.cluster.mirrors import (
+    ends,
     idempotent,
     log_bytes,
     mirror_link,
@@ -28,6 +30,7 @@ from tests.cluster.mirrors import (
     same_logs,
     write,
 )
+from tests.support.batches import batch
 from tests.support.slow import slow
 
 pytestmark = pytest.mark.cluster
@@ -215,3 +218,53 @@ async def test_what_followers_of_the_source_do_not_have_yet_is_waited_for(broker
         assert await writing == [None]
         assert done.to_json()["records_lost"] == 0
         assert [r.value for r in await records(west, topic)][-1] == b"slow"
+
+
+async def test_producers_of_a_source_are_forgotten_where_it_has_let_go_of_all_records(pair, clients):
+    """Their ids mean others at the target, whose first batches would be taken for repeats."""
+    east, west = clients
+    topic = fresh("let-go")
+    tp = TopicPartition(topic, 0)
+    await create(east, topic)
+    link = mirror_link(pair.east, pair.west, topic)
+
+    def first():
+        return batch(1, timestamps=[time.time_ns() // 1_000_000], producer=(4_000_000, 0, 0))
+
+    await east.produce(tp, first())
+    await produce(east, topic, some(1))
+    async with mirroring(link):
+        await same_logs(east, west, topic)
+        await east.delete_records({tp: 2})
+
+        async def followed():
+            return (await west.list_offsets({tp: EARLIEST}))[tp].offset == 2
+
+        await eventually(followed, "the mirror has let go as well")
+    await failover(None, west, link, await find_mirrors(west, link), quiet)
+    end = (await ends(west, topic))[0]
+    await west.produce(tp, first())
+    assert await ends(west, topic) == [end + 1]
+
+
+async def test_an_empty_mirror_that_was_ended_takes_nothing_from_its_source_either(pair, clients):
+    """Else what a link brings before the topic is writable stays open, and its producers known."""
+    east, west = clients
+    topic = fresh("empty")
+    await create(east, topic)
+    link = mirror_link(pair.east, pair.west, topic)
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        mirrors = await find_mirrors(west, link)
+        await ended(west, mirrors, topic)
+        await produce(east, topic, some(3))
+
+        async def told():
+            (part,) = running.to_json()["partitions"].values()
+            return "has begun here" in (part["problem"] or "")
+
+        await eventually(told, "the link says that it copies no more")
+        assert await ends(west, topic) == [1]
+        done = await promote(east, west, link, mirrors, quiet, timeout_s=30)  # goes on, with what came since
+        assert done.to_json()["records_lost"] == 0
+    assert [r.value for r in await records(west, topic)] == [b"v-0", b"v-1", b"v-2"]
