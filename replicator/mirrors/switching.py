@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from protocol.client import ClusterClient, NotSupportedError
+from protocol.client import NO_RETRIES, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import Change, MirrorStand, Settling
-from protocol.client.retry import RetryPolicy
+from protocol.client.retry import RetryPolicy, retrying
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
@@ -396,10 +396,7 @@ async def open_for_writing(
         }
         if eras:
             stood |= await raised(target, texts, eras)
-        ended = await target.settle_mirrors(
-            {tp: Settling(texts[tp], stand.leader_epoch) for tp, stand in stood.items()}
-        )
-        aborted += sum(each.aborted for each in ended.values())
+        aborted += await _ended(target, texts, stood)
         done += len(some)
         if len(found) > len(some):
             say(f"{done} of {len(found)} partitions have begun a term of their own")
@@ -408,6 +405,26 @@ async def open_for_writing(
     await told(target, texts, _takes_writes, _HEARD)
     say(f"writable: {', '.join(sorted(mirrors))}")
     return aborted
+
+
+async def _ended(
+    target: ClusterClient, texts: Mapping[TopicPartition, str], stood: Mapping[TopicPartition, MirrorStand]
+) -> int:
+    """Ends mirrors in the terms of `stood`, or in later ones, which an election meanwhile has begun: they are
+    of the same era. How many transactions were aborted, as far as the last try knows."""
+    terms = {tp: stand.leader_epoch for tp, stand in stood.items()}
+
+    async def once() -> int:
+        try:
+            wanted = {tp: Settling(texts[tp], term) for tp, term in terms.items()}
+            ended = await target.settle_mirrors(wanted, retry=NO_RETRIES)
+        except KafkaError:
+            now = await target.mirror_stands({tp: texts[tp] for tp in terms})
+            terms.update((tp, max(term, now[tp].leader_epoch)) for tp, term in terms.items())
+            raise
+        return sum(each.aborted for each in ended.values())
+
+    return await retrying(once, target.retry)
 
 
 def _takes_writes(answer: MirrorStand | BaseException) -> bool:

@@ -268,3 +268,30 @@ async def test_an_empty_mirror_that_was_ended_takes_nothing_from_its_source_eith
         done = await promote(east, west, link, mirrors, quiet, timeout_s=30)  # goes on, with what came since
         assert done.to_json()["records_lost"] == 0
     assert [r.value for r in await records(west, topic)] == [b"v-0", b"v-1", b"v-2"]
+
+
+async def test_a_failover_goes_on_when_a_leader_changes_in_the_middle(pair, clients, monkeypatch):
+    """The term that was raised is over before the batch that ends the mirror is written in it."""
+    east, west = clients
+    topic = fresh("elected")
+    await create(east, topic, 2)
+    link = mirror_link(pair.east, pair.west, topic)
+    for index in (0, 1):
+        await produce(east, topic, some(3), index)
+    async with mirroring(link):
+        await same_logs(east, west, topic, 2)
+    mirrors = await find_mirrors(west, link)
+    settle, elected = west.settle_mirrors, []
+
+    async def after_an_election(wanted, **settings):
+        if not elected:
+            tp = TopicPartition(topic, 1)
+            elected.append(tp)
+            await raised(west, {tp: mirrors[topic].text}, {tp: wanted[tp].leader_epoch + 1})
+        return await settle(wanted, **settings)
+
+    monkeypatch.setattr(west, "settle_mirrors", after_an_election)
+    async with asyncio.timeout(20):
+        await failover(None, west, link, mirrors, quiet)
+    for index in (0, 1):
+        assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["new"], index) == [None]
