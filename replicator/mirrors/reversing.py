@@ -85,6 +85,14 @@ async def reversible(
     missing = sorted(set(names) - (here.keys() & there.keys()))
     if missing or not names:
         raise SwitchRefused(f"not on both sides: {', '.join(missing) or 'any topic of the link'}")
+    for name in names:
+        counts = [len(side[name].partitions) for side in (here, there)]
+        if counts[0] > counts[1]:
+            raise SwitchRefused(
+                f"{name} has {counts[0]} partitions in {settings.source.alias} and {counts[1]} in"
+                f" {settings.target.alias}, and a mirror has no more than its source: give it as many there"
+                " first. Nothing was changed"
+            )
     configs_new = await new.describe_configs(list(names))
     configs_old = await old.describe_configs(list(names))
     found: dict[str, str | None] = {}

@@ -295,3 +295,18 @@ async def test_a_failover_goes_on_when_a_leader_changes_in_the_middle(pair, clie
         await failover(None, west, link, mirrors, quiet)
     for index in (0, 1):
         assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["new"], index) == [None]
+
+
+async def test_an_old_side_with_more_partitions_is_told_so_before_anything_is_changed(
+    pair, clients, tmp_path
+):
+    east, west = clients
+    topic = fresh("more-there")
+    await create(east, topic)
+    await produce(east, topic, some(3))
+    link = mirror_link(pair.east, pair.west, topic)
+    await mirrored_once(east, west, link, topic)
+    await failover(None, west, link, await find_mirrors(west, link), quiet)
+    await east.create_partitions({topic: 2})
+    with pytest.raises(SwitchRefused, match="2 partitions"):
+        await partings(east, west, await reversible(east, west, link, "west->east"))
