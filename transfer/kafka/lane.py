@@ -331,10 +331,10 @@ class ProduceLane:
             ticket.batches.clear()  # they point back here: without a cycle their memory is free at once
 
     def _fail_tickets(self, error: TransferError) -> None:
-        if self._tickets:
-            error = self._with_partial(error, self._tickets[0])
-        while self._tickets:
-            ticket = self._tickets.popleft()
+        tickets, self._tickets = self._tickets, deque()  # a gate may give the lane up while it is told
+        if tickets:
+            error = self._with_partial(error, tickets[0])
+        for ticket in tickets:
             if self._gate is not None and error.copied is not None:
                 self._gate.landed(self, ticket, error.copied, error)
             elif not ticket.done.done():
