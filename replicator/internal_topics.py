@@ -58,7 +58,8 @@ class InternalTopic:
                 return
             if error.code is ErrorCode.INVALID_REPLICATION_FACTOR:
                 error.to_do = (
-                    "add brokers, or set its replication factor lower, isthmus links check LINK names the setting"
+                    "add brokers, or set its replication factor lower: isthmus links check LINK names the"
+                    " setting"
                 )
             raise
 
