@@ -27,6 +27,7 @@ from tests.cluster.mirrors import (
     mirror_link,
     mirrored_once,
     mirroring,
+    quiet,
     same_logs,
     write,
 )
@@ -36,8 +37,16 @@ from tests.support.slow import slow
 pytestmark = pytest.mark.cluster
 
 
-def quiet(text: str) -> None:
-    del text
+async def grown(client, topic):
+    """Another partition, with three records."""
+    await client.create_partitions({topic: 2})
+
+    async def written():
+        with contextlib.suppress(KafkaError):
+            await produce(client, topic, some(3, "grown"), 1)
+            return True
+
+    await eventually(written, "the new partition is written to")
 
 
 async def ended(client, mirrors, topic, partition=0):
@@ -56,14 +65,7 @@ async def test_partitions_that_the_source_got_while_no_link_ran_are_promoted_too
     await produce(east, topic, some(5))
     link = mirror_link(pair.east, pair.west, topic)
     await mirrored_once(east, west, link, topic)
-    await east.create_partitions({topic: 2})
-
-    async def written():
-        with contextlib.suppress(KafkaError):
-            await produce(east, topic, some(3, "grown"), 1)
-            return True
-
-    await eventually(written, "the new partition is written to")
+    await grown(east, topic)
     mirrors = await find_mirrors(west, link)
     found = await risks(east, west, link, mirrors)
     assert [(risk.partition, risk.records) for risk in found] == [(0, 0), (1, 3)]
@@ -179,14 +181,7 @@ async def test_partitions_that_the_new_side_got_come_home_too(pair, clients, tmp
     back = mirror_link(pair.west, pair.east, topic, back=True)
     await mirrored_once(east, west, link, topic)
     await failover(east, west, link, await find_mirrors(west, link), quiet)
-    await west.create_partitions({topic: 2})
-
-    async def written():
-        with contextlib.suppress(KafkaError):
-            await produce(west, topic, some(3, "grown"), 1)
-            return True
-
-    await eventually(written, "the new partition is written to")
+    await grown(west, topic)
     done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=30)
     assert done.switched.to_json()["records_lost"] == 0
     assert [r.value for r in await records(east, topic, 1)] == [f"grown-{n}".encode() for n in range(3)]

@@ -32,6 +32,7 @@ from tests.cluster.mirrors import (
     mirror_link,
     mirrored_once,
     mirroring,
+    quiet,
     read,
     same_logs,
     transactional,
@@ -41,10 +42,6 @@ from tests.support.apache_kafka import kafka_tool
 from tests.support.slow import slow
 
 pytestmark = pytest.mark.cluster
-
-
-def quiet(text: str) -> None:
-    del text
 
 
 async def test_promote_loses_nothing_and_clients_go_on(pair, clients):
