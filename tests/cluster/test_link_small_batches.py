@@ -53,7 +53,8 @@ async def test_a_link_that_is_killed_again_and_again_joins_batches_and_stays_exa
     flow = {"fetch_max_bytes": 1 << 16, "fetch_partition_max_bytes": 1 << 14, "max_bytes_in_flight": 1 << 20}
     link = pair.link(topic, flow=flow, progress_interval_s=5, progress_bytes=300_000)
     process = LinkProcess(link, str(tmp_path / "link.log"))
-    writing = asyncio.create_task(asyncio.to_thread(write_one_by_one, pair.east, topic, codec=codec))
+    first, rest = COUNT * 3 // 4, COUNT - COUNT * 3 // 4  # which the last one copies
+    writing = asyncio.create_task(asyncio.to_thread(write_one_by_one, pair.east, topic, first, codec=codec))
     target = f"{link.source.alias}.{topic}"
     tp = TopicPartition(target, 0)
 
@@ -73,6 +74,7 @@ async def test_a_link_that_is_killed_again_and_again_joins_batches_and_stays_exa
             await process.kill()
         await writing
         await process.start()
+        await asyncio.to_thread(write_one_by_one, pair.east, topic, rest, codec=codec)
         await copied_to(west, link, topic, COUNT)
         assert await process.stop() == 0
     finally:
