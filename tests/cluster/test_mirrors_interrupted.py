@@ -203,6 +203,7 @@ async def test_what_followers_of_the_source_do_not_have_yet_is_waited_for(broker
         busy = {(await east.leader(tp)).node, (await east.metadata([])).controller_id}
         slow = next(each for number, each in three.brokers.items() if number not in busy)
         producer = idempotent(three.bootstrap)
+        assert await asyncio.to_thread(write, producer, topic, ["connected"]) == [None]
         slow.pause()
         try:
             writing = asyncio.create_task(asyncio.to_thread(write, producer, topic, ["slow"]))
