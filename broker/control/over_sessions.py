@@ -22,9 +22,10 @@ _PAUSE_S = 0.05
 
 
 async def over_sessions(
-    zookeeper: ZooKeeper, attempt: Callable[[], Awaitable[T]], wait_s: float, what: str
+    zookeeper: ZooKeeper, attempt: Callable[[], Awaitable[T]], wait_s: float | None, what: str
 ) -> T:
-    """The result of `attempt`. Raises KafkaError: what it raises, or REQUEST_TIMED_OUT after `wait_s`."""
+    """The result of `attempt`. Raises KafkaError: what it raises, or REQUEST_TIMED_OUT after `wait_s` (None:
+    never)."""
     try:
         async with asyncio.timeout(wait_s):
             while True:
@@ -35,5 +36,5 @@ async def over_sessions(
                     await asyncio.sleep(_PAUSE_S)
                     await zookeeper.wait_connected()
     except TimeoutError:
-        text = f"{what}: ZooKeeper did not answer within {wait_s:g} s; it may be done all the same"
+        text = f"{what}: ZooKeeper did not answer within {wait_s or 0:g} s; it may be done all the same"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None

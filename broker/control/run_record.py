@@ -7,7 +7,6 @@ counts where no clean stop followed, because a directory may be moved to another
 know what follows.
 """
 
-import asyncio
 import json
 import logging
 import os
@@ -18,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from broker.control import paths
+from broker.control.over_sessions import over_sessions
 from broker.control.zookeeper import ZooKeeper
-from broker.control.zookeeper_types import SessionExpired
 
 _log = logging.getLogger("isthmus.broker")
 FILE_NAME = ".isthmus-run"
-_PAUSE_S = 0.05
 
 
 class RunRecord:
@@ -59,12 +57,10 @@ class RunRecord:
         token = secrets.token_hex(16)
         for file in self._files:
             _write(file, {"token": token, "before": self._known})
-        while True:  # whoever is registered loses a session without an end
-            try:
-                return await self._zookeeper.put(self._path, token.encode())
-            except SessionExpired:
-                await asyncio.sleep(_PAUSE_S)
-                await self._zookeeper.wait_connected()
+        # Whoever is registered loses a session without an end.
+        await over_sessions(
+            self._zookeeper, lambda: self._zookeeper.put(self._path, token.encode()), None, self._path
+        )
 
 
 def _is_of(file: Path, token: str, *, moved: bool) -> bool:

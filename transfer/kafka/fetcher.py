@@ -155,7 +155,7 @@ class BrokerFetcher:
         try:
             connection = await self._dial(MAIN_LANE)
             asked_at = asyncio.get_running_loop().time()
-            version, frame = await self._ask_in_full(connection, picked, 0)
+            version, frame = await self._ask_in_full(connection, _version(connection, picked), picked, 0)
             await self._take_in(version, frame, picked, asked_at)
         except ProtocolError as error:
             _log.debug("fetch: new partitions wait for their turn: %s", error)
@@ -220,12 +220,11 @@ class BrokerFetcher:
             frame = await connection.frame(FetchRequest, version, body)
             if session.heard(frame):
                 return version, frame
-        return await self._ask_in_full(connection, picked, wait_ms)
+        return await self._ask_in_full(connection, version, picked, wait_ms)
 
     async def _ask_in_full(
-        self, connection: Connection, picked: dict[TopicPartition, Reading], wait_ms: int
+        self, connection: Connection, version: int, picked: dict[TopicPartition, Reading], wait_ms: int
     ) -> tuple[int, memoryview]:
-        version = _version(connection, picked)
         body = fetch_body(
             version,
             picked.values(),
@@ -259,7 +258,7 @@ class BrokerFetcher:
             await asyncio.sleep(0)
         for reading in picked.values():  # within a session also those that the answer does not name
             reading.answered(now)
-        self._release(picked.values())
+        self._wake.set()
         for reading, trouble in troubles:
             if not reading.closed:
                 await self._trouble(reading, trouble)

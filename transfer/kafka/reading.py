@@ -55,6 +55,7 @@ class Reading:
 
     def answered(self, now: float) -> None:
         """An answer is taken in that was asked for it: it told how far it is, if no trouble."""
+        self.asked = False
         if not self.attempts:
             self.heard_at = now
 
