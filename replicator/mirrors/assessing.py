@@ -144,6 +144,15 @@ async def source_epochs(
     }
 
 
+async def broken_off(
+    source: ClusterClient, target: ClusterClient, mirrors: Mapping[str, MirrorSource]
+) -> tuple[dict[TopicPartition, MirrorStand], dict[TopicPartition, int]]:
+    """How mirrors stand, and of those that a switch has written to, up to where they are a copy. Raises
+    ProtocolError."""
+    standing = await stands(target, mirrors) if mirrors else {}
+    return standing, await copied_ends(target, standing, await source_epochs(source, mirrors))
+
+
 async def same_lineage(source: ClusterClient, mirrors: Mapping[str, MirrorSource]) -> None:
     """Raises SwitchRefused unless the source has the topics that were mirrored."""
     known = (await source.metadata(list(mirrors))).topics

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from protocol.client import ClusterClient
 from protocol.client.mirror_calls import Change
-from replicator.mirrors.assessing import SwitchRefused, source_epochs, stands
-from replicator.mirrors.broken_off import copied_ends, take_off
+from replicator.mirrors.assessing import SwitchRefused, broken_off
+from replicator.mirrors.broken_off import take_off
 from replicator.mirrors.lineage import FENCED, MirrorSource
 from replicator.mirrors.switching import Say, changed
 from replicator.mirrors.topics import mirror_text
@@ -60,6 +60,5 @@ async def _still_mirrors(
                 f" nothing was changed. isthmus mirrors promote '{settings.name}' goes on with the others,"
                 f" and reverse '{settings.name}' makes {settings.source.alias} the mirror"
             )
-    standing = await stands(target, mirrors) if mirrors else {}
-    copied = await copied_ends(target, standing, await source_epochs(source, mirrors))
+    standing, copied = await broken_off(source, target, mirrors)
     await take_off(target, {tp: mirrors[tp.topic].text for tp in copied}, standing, copied)

@@ -24,13 +24,13 @@ from replicator.filters import NameFilter
 from replicator.mirrors.assessing import (
     Risk,
     SwitchRefused,
+    broken_off,
     risks,
     same_lineage,
     source_ends,
-    source_epochs,
     stands,
 )
-from replicator.mirrors.broken_off import copied_ends, take_off
+from replicator.mirrors.broken_off import take_off
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.growing import grow
@@ -200,8 +200,7 @@ async def switched(
         if mirror_text(configs) != mirrors[name].text:
             found[name] = f"in {settings.target.alias} it is no mirror of it any more and may be written to"
             del mirrors[name]
-    standing = await stands(target, mirrors) if mirrors else {}
-    begun = await copied_ends(target, standing, await source_epochs(source, mirrors))
+    _, begun = await broken_off(source, target, mirrors)
     for tp in begun:
         found[tp.topic] = f"its mirror in {settings.target.alias} has begun a term of its own"
     return found
@@ -230,8 +229,7 @@ async def _take_off_what_is_late(
     say: Say,
 ) -> None:
     """Mirrors that a promotion before has ended, and whose source was written to after that, go on."""
-    standing = await stands(target, mirrors)
-    copied = await copied_ends(target, standing, await source_epochs(source, mirrors))
+    standing, copied = await broken_off(source, target, mirrors)
     ends = await source_ends(source, list(copied), fenced) if copied else {}
     late = {tp: end for tp, end in copied.items() if ends[tp] > end}
     if late:
@@ -253,9 +251,8 @@ async def _drain(
     """Copies what is left: a link that runs as well does no harm, since each batch has one place. `still`:
     the source has to end twice where it did, by default where it is not fenced."""
     still = not fenced if still is None else still
-    standing = await stands(target, mirrors)
+    standing, ended = await broken_off(source, target, mirrors)
     tps = list(standing)
-    ended = await copied_ends(target, standing, await source_epochs(source, mirrors))
     record = OnRecord(target, settings)
 
     async def note(part: MirrorPartition, kind: Kind, start: int, end: int, reason: str) -> bool:
