@@ -22,8 +22,8 @@ from tests.support.waiting import wait_until
 
 Kind = Callable[[LinkWorld, Step], AbstractContextManager[None]]
 _HELD = Fault(held=True)
-_MOST_PARTITIONS = 6
-_MOST_TOPICS = 4
+MOST_PARTITIONS = 6
+MOST_TOPICS = 4
 
 
 def link_of(step: Step) -> str:
@@ -223,11 +223,11 @@ _numbers = itertools.count(1)
 def new_topic(world: LinkWorld, step: Step) -> Iterator[None]:
     """Written to from its birth on."""
     side = ends(link_of(step))[0]
-    if len(world.topics[side]) >= _MOST_TOPICS:
+    if len(world.topics[side]) >= MOST_TOPICS:
         raise LeftOut("there are enough topics")
     name = f"load-new-{next(_numbers)}"
     world.say(f"new topic {name} at {side}")
-    with _asked():
+    with asked():
         world.create_topics(side, {name: 2})
     yield
 
@@ -237,16 +237,16 @@ def more_partitions(world: LinkWorld, step: Step) -> Iterator[None]:
     side = ends(link_of(step))[0]
     name = list(world.topics[side])[step.broker % len(world.topics[side])]
     count = world.topics[side][name] + 1
-    if count > _MOST_PARTITIONS:
+    if count > MOST_PARTITIONS:
         raise LeftOut("there are enough partitions")
     world.say(f"{name} at {side} grows to {count} partitions")
-    with _asked():
+    with asked():
         world.grow_topic(side, name, count)
     yield
 
 
 @contextmanager
-def _asked() -> Iterator[None]:
+def asked() -> Iterator[None]:
     try:
         yield
     except KafkaException as error:

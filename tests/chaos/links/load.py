@@ -27,7 +27,7 @@ from tests.chaos.links.history import History, Place, name_of
 
 CALL_S = 20.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_COMMON: Mapping[str, str | int | bool] = {
+COMMON: Mapping[str, str | int | bool] = {
     "log_level": 0,
     "socket.timeout.ms": 10_000,
     "reconnect.backoff.max.ms": 500,
@@ -115,24 +115,14 @@ class Load:
             self.history.sent += 1
             number = self.history.sent
         name = f"{self.side}/{client}/{number}".encode()
-        padding = chance.choice([b"", b"x" * 50, b"abc" * 300, chance.randbytes(500)])
-        key = chance.choice([None, b"", b"key-%d" % chance.randrange(50)])
-        headers = [("h", b"%d" % number), ("empty", b""), ("null", None)][: chance.randrange(4)]
-        producer.produce(
-            place[1],
-            value=name + b" " + padding,
-            key=key,
-            partition=place[2],
-            headers=headers,
-            on_delivery=told(name, place),
-        )
+        send(producer, chance, place[1], place[2], name, told(name, place))
         return name
 
     def _write(self, client: str, codec: str, number: int) -> None:
         """Idempotent, never gives up; one request in flight, or librdkafka may write twice (issue 4953)."""
         producer = Producer(
             {
-                **_COMMON,
+                **COMMON,
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
                 "max.in.flight.requests.per.connection": 1,
@@ -161,7 +151,7 @@ class Load:
     def _transact(self, client: str, number: int) -> None:
         producer = Producer(
             {
-                **_COMMON,
+                **COMMON,
                 "bootstrap.servers": self.bootstrap,
                 "transactional.id": f"chaos-{self.side}-{client}",
                 "transaction.timeout.ms": 10_000,
@@ -200,7 +190,7 @@ class Load:
     def _consumer(self, bootstrap: str, group: str) -> Consumer:
         return Consumer(
             {
-                **_COMMON,
+                **COMMON,
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
                 "enable.auto.commit": False,
@@ -220,7 +210,7 @@ class Load:
             while not self.ended.is_set():
                 for message in consumer.consume(300 if number == 0 else 20, 0.5):
                     if message.error() is None:
-                        next_offset[_place_of(message)] = _offset_of(message) + 1
+                        next_offset[place_of(message)] = offset_of(message) + 1
                 if next_offset:
                     self._commit(consumer, group, next_offset)
                     next_offset = {}
@@ -258,7 +248,7 @@ class Load:
             consumer.close()
 
     def _saw(self, message: Message, position: dict[tuple[str, int], int]) -> None:
-        at, offset = _place_of(message), _offset_of(message)
+        at, offset = place_of(message), offset_of(message)
         place = (self.other, *at)
         if offset < position[at]:
             self.history.changed.append(f"{place}: offset {offset} came after {position[at] - 1}")
@@ -307,28 +297,52 @@ class Load:
         }
 
 
-def _place_of(message: Message) -> tuple[str, int]:
+def send(
+    producer: Producer,
+    chance: random.Random,
+    topic: str,
+    partition: int,
+    name: bytes,
+    told: Callable[[KafkaError | None, Message], None],
+) -> None:
+    """A record of that name, with or without padding, key and headers."""
+    padding = chance.choice([b"", b"x" * 50, b"abc" * 300, chance.randbytes(500)])
+    key = chance.choice([None, b"", b"key-%d" % chance.randrange(50)])
+    headers = [("h", name), ("empty", b""), ("null", None)][: chance.randrange(4)]
+    producer.produce(
+        topic,
+        value=name + b" " + padding,
+        key=key,
+        partition=partition,
+        headers=headers,
+        on_delivery=told,
+    )
+
+
+def place_of(message: Message) -> tuple[str, int]:
     topic, partition = message.topic(), message.partition()
     assert topic is not None
     assert partition is not None
     return topic, partition
 
 
-def _offset_of(message: Message) -> int:
+def offset_of(message: Message) -> int:
     offset = message.offset()
     assert offset is not None
     return offset
 
 
-def read_all(bootstrap: str, topic: str, partition: int, bound_s: float = 300.0) -> list[tuple[int, Row]]:
-    """(offset, row) of all committed records of a partition. Raises AssertionError past the bound."""
+def read_all(
+    bootstrap: str, topic: str, partition: int, bound_s: float = 300.0, *, isolation: str = "read_committed"
+) -> list[tuple[int, Row]]:
+    """(offset, row) of all records of a partition. Raises AssertionError past the bound."""
     consumer = Consumer(
         {
-            **_COMMON,
+            **COMMON,
             "bootstrap.servers": bootstrap,
             "group.id": "unused",
             "enable.auto.commit": False,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.partition.eof": True,
         }
     )
@@ -340,7 +354,7 @@ def read_all(bootstrap: str, topic: str, partition: int, bound_s: float = 300.0)
             for message in consumer.consume(1000, 2.0):
                 error = message.error()
                 if error is None:
-                    rows.append((_offset_of(message), row_of(message)))
+                    rows.append((offset_of(message), row_of(message)))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return rows
         raise AssertionError(f"{topic}-{partition} at {bootstrap} is not read to its end in {bound_s:g} s")

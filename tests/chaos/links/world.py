@@ -193,13 +193,13 @@ class LinkWorld:
 
     # -- the beginning
 
-    def start(self, topics: Mapping[str, int]) -> None:
-        """Brokers, `topics` (with their partitions) on both sides, then links."""
+    def start(self, topics: Mapping[str, int], sides: Sequence[str] = SIDES) -> None:
+        """Brokers, `topics` (with their partitions) on these sides, then links."""
         for name in self.brokers:
             self.launch(name)
         for broker in self.brokers.values():
             broker.wait_ready()
-        for side in SIDES:
+        for side in sides:
             self.create_topics(side, topics)
         self._write_file()
         for name in self.workers:
@@ -207,7 +207,7 @@ class LinkWorld:
         self._keeper.start()
 
     def create_topics(self, side: str, topics: Mapping[str, int]) -> None:
-        made = self._admin(side).create_topics(
+        made = self.admin(side).create_topics(
             [NewTopic(name, count, len(self.brokers_of(side))) for name, count in topics.items()]
         )
         for name, future in made.items():
@@ -215,15 +215,15 @@ class LinkWorld:
             self.topics[side] = {**self.topics[side], name: topics[name]}
 
     def grow_topic(self, side: str, topic: str, partitions: int) -> None:
-        self._admin(side).create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
+        self.admin(side).create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
         self.topics[side] = {**self.topics[side], topic: partitions}
 
     def partitions(self, side: str) -> dict[str, int]:
         """By topic, of all that there are."""
-        topics = self._admin(side).list_topics(timeout=30).topics
+        topics = self.admin(side).list_topics(timeout=30).topics
         return {name: len(found.partitions) for name, found in topics.items()}
 
-    def _admin(self, side: str) -> AdminClient:
+    def admin(self, side: str) -> AdminClient:
         """One for each side: one that ends right behind its answer may abort in librdkafka."""
         if side not in self._admins:
             self._admins[side] = AdminClient({"bootstrap.servers": self.bootstrap(side), "log_level": 0})

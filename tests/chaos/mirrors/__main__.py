@@ -1,0 +1,42 @@
+"""One run of faults against mirrors that change roles, a report of what is left; exit code 1 on an anomaly.
+
+    python -m tests.chaos.mirrors [--minutes 3] [--seed N] [--faults kill_broker,cut_path] [--keep DIR]
+
+The report goes to build/chaos/mirrors.json; `--seed` repeats the schedule of an earlier run.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.links.schedule import LANES, WEIGHTS
+from tests.chaos.mirrors.run import run
+from tests.chaos.options import finish, seed_of
+from tests.chaos.options import parser as options_of
+
+REPORT = Path("build/chaos/mirrors.json")
+
+
+def main() -> int:
+    parser = options_of("python -m tests.chaos.mirrors", __doc__, WEIGHTS, LANES)
+    parser.add_argument("--no-audit", action="store_true", help="without Spark")
+    parser.add_argument("--keep", type=Path, default=None, help="leave logs and data in this directory")
+    options = parser.parse_args()
+    seed = seed_of(options)
+    with tempfile.TemporaryDirectory() as directory:
+        report = run(
+            options.keep or Path(directory),
+            seed=seed,
+            seconds=60 * options.minutes,
+            kinds=options.faults,
+            lanes=options.lanes,
+            audit=not options.no_audit,
+            say=lambda text: print(text, flush=True),
+        )
+    return finish(report, REPORT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

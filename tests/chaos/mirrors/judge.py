@@ -1,0 +1,107 @@
+"""What is wrong with what a run of mirrors left behind: pure, from both sides' records and the history.
+
+lost          acknowledged, and neither in the log nor in what a reversal saved
+duplicate     twice in the log
+reordered     what one client wrote to a partition is in another order than it was written
+foreign       readable though its client had aborted it
+changed       a reader saw at an offset what is not there now, and was not cut off (I2)
+unread        in the log, and a group that followed the roles has not read it (I4)
+differing     a mirror does not hold what its source holds
+cut           a promotion called complete, after which the old side had records of its own
+
+A failover aborts transactions of which the mirror had not the end: their records are there, and not readable.
+They are no anomaly, though the old side may have acknowledged their commit; `Findings.given_up` counts them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.chaos.mirrors.history import History, Place, checksum
+
+ANOMALIES = ("lost", "duplicate", "reordered", "foreign", "changed", "unread", "differing", "cut")
+Content = Mapping[Place, Sequence[tuple[int, bytes]]]
+"""(offset, name) by place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a side had of its own when it was turned into a mirror, up to but not with `end`."""
+
+    side: str
+    place: Place
+    start: int
+    end: int
+    names: frozenset[bytes]
+
+
+@dataclass(slots=True)
+class Findings:
+    anomalies: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in ANOMALIES})
+    saved: int = 0
+    """Acknowledged, cut off, and in a file."""
+    given_up: int = 0
+    """Acknowledged in transactions that a failover aborted at the other side."""
+
+
+def judge(
+    committed: Content, stored: Content, cuts: Sequence[Cut], history: History, groups: Iterable[str]
+) -> Findings:
+    """`committed` is what readers may read in the end, `stored` all that is in the logs."""
+    found = Findings()
+    there = Counter(name for rows in committed.values() for _, name in rows)
+    found.anomalies["duplicate"] = [f"{name.decode()} ({n} times)" for name, n in there.items() if n > 1]
+    found.anomalies["foreign"] = [name.decode() for name in there if name in history.aborted]
+    _lost(committed, stored, cuts, history, found)
+    _reordered(committed, found)
+    _changed(stored, cuts, history, found)
+    for group in groups:
+        found.anomalies["unread"] += [
+            f"{group} {topic}-{partition} {offset} {name.decode()}"
+            for (topic, partition), rows in committed.items()
+            for offset, name in rows
+            if name not in history.read[group]
+        ]
+    return found
+
+
+def _lost(
+    committed: Content, stored: Content, cuts: Sequence[Cut], history: History, found: Findings
+) -> None:
+    readable = {name: place for place, rows in committed.items() for _, name in rows}
+    kept = {name: place for place, rows in stored.items() for _, name in rows}
+    saved = {name: cut.place for cut in cuts for name in cut.names}
+    for name, place in history.acknowledged.items():
+        if readable.get(name) == place:
+            continue
+        if saved.get(name) == place:
+            found.saved += 1
+        elif name in history.transactional and cuts and kept.get(name) == place:
+            found.given_up += 1
+        else:
+            found.anomalies["lost"].append(f"{name.decode()} at {place}")
+
+
+def _reordered(committed: Content, found: Findings) -> None:
+    """Names are `client/number`, and a client's numbers ascend."""
+    for place, rows in committed.items():
+        last: dict[bytes, int] = defaultdict(int)
+        for offset, name in rows:
+            client, _, number = name.rpartition(b"/")
+            if int(number) < last[client]:
+                found.anomalies["reordered"].append(f"{place} offset {offset}: {name.decode()}")
+            last[client] = max(last[client], int(number))
+
+
+def _changed(stored: Content, cuts: Sequence[Cut], history: History, found: Findings) -> None:
+    now = {(place, offset): checksum(name) for place, rows in stored.items() for offset, name in rows}
+    was_cut: dict[tuple[str, Place], list[tuple[int, int]]] = defaultdict(list)
+    for cut in cuts:
+        was_cut[cut.side, cut.place].append((cut.start, cut.end))
+    for (side, place, offset), sums in history.seen.items():
+        if sums == [now.get((place, offset))]:
+            continue
+        if not any(start <= offset < end for start, end in was_cut[side, place]):
+            found.anomalies["changed"].append(f"{side} {place} offset {offset}: seen as {sums}")

@@ -1,0 +1,228 @@
+"""Clients that follow the roles: they write to and read in groups from the side that is written to, and read
+both sides all the time.
+
+Each is a thread that goes on whatever happens and notes what it knows for certain. Must not know faults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from tests.chaos.links.history import name_of
+from tests.chaos.links.load import CALL_S, CODECS, COMMON, offset_of, place_of, send
+from tests.chaos.mirrors.history import History, Place
+
+GROUPS = ("group-1", "group-2")
+_LAST_WORDS_S = 20.0
+"""So long a producer tries on at a side that is not the one to write to any more."""
+
+
+@dataclass
+class Load:
+    """`active` says which side is written to, `topics` what to, with partitions; both are asked each time."""
+
+    bootstraps: Mapping[str, str]
+    active: Callable[[], str]
+    topics: Callable[[], Mapping[str, int]]
+    history: History
+    seed: int
+    pause_s: float
+    writing: threading.Event = field(default_factory=threading.Event)
+    """Set: writers stop."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    stuck: list[str] = field(default_factory=list)
+    _writers: list[threading.Thread] = field(default_factory=list)
+    _others: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        for number, codec in enumerate(CODECS):
+            self._writers.append(self._thread(f"w{number}", self._write, codec, number))
+        for number in range(2):
+            self._writers.append(self._thread(f"t{number}", self._transact, number))
+        for number, group in enumerate(GROUPS):
+            self._others.append(self._thread(group, self._consume, number))
+        for side in self.bootstraps:
+            self._others.append(self._thread(side, self._follow))
+        for thread in (*self._writers, *self._others):
+            thread.start()
+
+    def _thread(self, name: str, work: Callable[..., None], *arguments: object) -> threading.Thread:
+        def go_on() -> None:
+            over = self.writing if work in (self._write, self._transact) else self.ended
+            while not over.is_set():
+                with contextlib.suppress(KafkaException):  # a client that broke is made anew
+                    work(name, self.active(), *arguments)
+                    continue
+                time.sleep(0.5)
+
+        return threading.Thread(target=go_on, name=name, daemon=True)
+
+    def stop_writing(self) -> None:
+        self.writing.set()
+        self._join(self._writers)
+
+    def stop(self) -> None:
+        self.writing.set()
+        self.ended.set()
+        self._join(self._others)
+
+    def _join(self, threads: list[threading.Thread]) -> None:
+        deadline = time.monotonic() + 120
+        for thread in threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+            if thread.is_alive():
+                self.stuck.append(thread.name)
+
+    # -- writers
+
+    def _place(self, chance: random.Random) -> Place:
+        topics = self.topics()
+        topic = chance.choice(list(topics))
+        return topic, chance.randrange(topics[topic])
+
+    def _is_over(self, side: str) -> bool:
+        return self.writing.is_set() or self.active() != side
+
+    def _write(self, client: str, side: str, codec: str, number: int) -> None:
+        """Idempotent, while `side` is the one to write to; one request in flight, or librdkafka may write
+        twice (issue 4953)."""
+        producer = Producer(
+            {
+                **COMMON,
+                "bootstrap.servers": self.bootstraps[side],
+                "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": 1,
+                "message.timeout.ms": 0,
+                "compression.type": codec,
+                "linger.ms": (0, 5, 20, 50, 100)[number],
+            }
+        )
+        chance = random.Random(f"{self.seed} {client} {time.monotonic_ns()}")
+
+        def told(name: bytes, place: Place) -> Callable[[KafkaError | None, Message], None]:
+            def delivered(error: KafkaError | None, message: Message) -> None:
+                if error is None:
+                    self.history.acknowledged[name] = place
+
+            return delivered
+
+        while not self._is_over(side):
+            for _ in range(chance.choice([1, 1, 5, 40])):
+                name, place = f"{client}/{self.history.next_number()}".encode(), self._place(chance)
+                with contextlib.suppress(BufferError):
+                    send(producer, chance, *place, name, told(name, place))
+            producer.poll(0)
+            time.sleep(self.pause_s * chance.uniform(0.2, 1.8))
+        if self.active() == side:
+            producer.flush(100)
+        else:
+            threading.Thread(target=_last_words, args=(producer,), daemon=True).start()
+
+    def _transact(self, client: str, side: str, number: int) -> None:
+        producer = Producer(
+            {
+                **COMMON,
+                "bootstrap.servers": self.bootstraps[side],
+                "transactional.id": f"chaos-{client}",
+                "transaction.timeout.ms": 10_000,
+                "compression.type": CODECS[number + 1],
+                "linger.ms": 2,
+            }
+        )
+        producer.init_transactions(CALL_S)
+        chance = random.Random(f"{self.seed} {client} {time.monotonic_ns()}")
+        while not self._is_over(side):
+            producer.begin_transaction()
+            places: dict[bytes, Place] = {}
+            for _ in range(chance.choice([1, 3, 20])):
+                name, place = f"{client}/{self.history.next_number()}".encode(), self._place(chance)
+                send(producer, chance, *place, name, lambda error, message: None)
+                places[name] = place
+            if chance.random() < 0.25:
+                self.history.aborted.update(places)
+                if producer.flush(2):  # why: links/load.py
+                    raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE))
+                producer.abort_transaction(CALL_S)
+            else:
+                producer.commit_transaction(CALL_S)
+                self.history.transactional.update(places)
+                self.history.acknowledged.update(places)
+            self.history.transactions += 1
+            time.sleep(self.pause_s * chance.uniform(0.2, 3))
+
+    # -- readers
+
+    def _consumer(self, side: str, group: str) -> Consumer:
+        return Consumer(
+            {
+                **COMMON,
+                "bootstrap.servers": self.bootstraps[side],
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 10_000,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+
+    def _consume(self, group: str, side: str, number: int) -> None:
+        """A group reads and commits where it is written to, then at the other side; the second lags."""
+        consumer = self._consumer(side, group)
+        try:
+            consumer.subscribe(["^load-.*"])
+            while not self.ended.is_set() and self.active() == side:
+                next_offset: dict[Place, int] = {}
+                lags = number > 0 and not self.writing.is_set()
+                for message in consumer.consume(40 if lags else 300, 0.5):
+                    if message.error() is None:
+                        self.history.read[group].add(name_of(message.value() or b""))
+                        next_offset[place_of(message)] = offset_of(message) + 1
+                if next_offset:
+                    offsets = [TopicPartition(*place, offset) for place, offset in next_offset.items()]
+                    consumer.commit(offsets=offsets, asynchronous=False)
+                if lags:
+                    self.ended.wait(0.3)
+        finally:
+            consumer.close()
+
+    def _follow(self, side: str, _: str) -> None:
+        """All of one side by assignment, whoever is written to; from the beginning again where it is cut."""
+        consumer = self._consumer(side, "unused")
+        position: dict[Place, int] = {}
+        try:
+            while not self.ended.is_set():
+                wanted = {(topic, index) for topic, n in self.topics().items() for index in range(n)}
+                if wanted - position.keys():
+                    position |= dict.fromkeys(wanted - position.keys(), OFFSET_BEGINNING)
+                    consumer.assign([TopicPartition(*place, at) for place, at in position.items()])
+                for message in consumer.consume(500, 0.5):
+                    if message.error() is None:
+                        position[place_of(message)] = offset_of(message) + 1
+                        name = name_of(message.value() or b"")
+                        self.history.saw(side, place_of(message), offset_of(message), name)
+        finally:
+            consumer.close()
+
+
+def _last_words(producer: Producer) -> None:
+    """What waited for a side that is not written to any more: refused, or taken by a side that has come back
+    too early; then given up, or it would go on when that side has its role again."""
+    producer.flush(_LAST_WORDS_S)
+    producer.purge()
+    producer.flush(5)

@@ -1,0 +1,289 @@
+"""One run: a source, its mirror, clients that follow the roles; faults, and who changes roles; the verdict.
+
+In the end both sides have to hold the same bytes, and `isthmus audit` looks at the link that copies then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from protocol.client import ClusterClient
+from protocol.errors import ProtocolError
+from protocol.records import decode_batches
+from tests.chaos.claims import LeftOut
+from tests.chaos.links.history import name_of
+from tests.chaos.links.load import read_all
+from tests.chaos.links.schedule import LANES, steps
+from tests.chaos.links.world import ROOT, SIDES
+from tests.chaos.mirrors.faults import FAULTS
+from tests.chaos.mirrors.history import History, Place
+from tests.chaos.mirrors.judge import ANOMALIES, Cut, judge
+from tests.chaos.mirrors.load import GROUPS, Load
+from tests.chaos.mirrors.operator import GivenUp, Operator, saved_files
+from tests.chaos.mirrors.world import MirrorWorld
+from tests.chaos.person import Person
+from tests.cluster.mirrors import same_logs
+from tests.support.waiting import wait_until
+
+TOPICS = {"load-a": 3, "load-b": 1}
+_GROUPS_S = 120.0
+_AUDIT_S = 900.0
+
+
+@dataclass(slots=True)
+class Report:
+    """`anomalies` by name (`judge`), `failures` of the harness, or sides that do not come together. `saved`
+    and `given_up` are what failovers cost: acknowledged, and told."""
+
+    seed: int
+    minutes: float = 0.0
+    records: int = 0
+    acknowledged: int = 0
+    transactions: int = 0
+    seen: int = 0
+    saved: int = 0
+    given_up: int = 0
+    unclean_elections: int = 0
+    acts: dict[str, int] = field(default_factory=dict)
+    killed_commands: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)
+    """What commands said that changed nothing or did not come to an end, and were run again."""
+    faults: dict[str, int] = field(default_factory=dict)
+    anomalies: dict[str, int] = field(default_factory=dict)
+    audit: dict[str, Any] = field(default_factory=dict)
+    exit_codes: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    stuck: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def is_right(self) -> bool:
+        audited = self.audit.get("exit_code", 0) == 0
+        return not self.failures and audited and not any(self.anomalies.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run(
+    directory: Path,
+    *,
+    seed: int,
+    seconds: float,
+    kinds: Sequence[str] | None = None,
+    lanes: int = LANES,
+    program: Sequence[str] = ("isthmus",),
+    audit: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """`program` is what the operator's commands and the links run (`broken`: with a rule switched off)."""
+    began = time.monotonic()
+    world = MirrorWorld(
+        directory, program=program, say=lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}")
+    )
+    with contextlib.closing(world):
+        return _Run(world, seed).whole(seconds, kinds, lanes, audit=audit)
+
+
+class _Run:
+    def __init__(self, world: MirrorWorld, seed: int) -> None:
+        self._world = world
+        self._seed = seed
+        self._history = History()
+        self._operator = Operator(world, seed)
+        self._faults: Counter[str] = Counter()
+        self._report = Report(seed)
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def whole(self, seconds: float, kinds: Sequence[str] | None, lanes: int, *, audit: bool) -> Report:
+        world, report = self._world, self._report
+        world.begin(TOPICS)
+        load = Load(
+            {side: world.bootstrap(side) for side in SIDES},
+            lambda: world.active,
+            lambda: world.written,
+            self._history,
+            self._seed,
+            pause_s=0.2 if seconds < 900 else 0.4,
+        )
+        load.start()
+        wait_until(lambda: len(self._history.acknowledged) > 50, "the first records", bound_s=300)
+        wait_until(lambda: len(world.mirrors(world.other) or ()) == len(TOPICS), "the mirrors", bound_s=120)
+        helping = threading.Thread(target=self._help, name="persons", daemon=True)
+        helping.start()
+        world.say("faults begin")
+        faults_began = time.monotonic()
+        self._break(seconds, kinds, lanes)
+        report.minutes = round((time.monotonic() - faults_began) / 60, 2)
+        world.say("faults are over")
+        try:
+            world.heal()
+            load.stop_writing()
+            self._verdict(load)
+        except (AssertionError, KafkaException, ProtocolError, TimeoutError) as error:
+            report.failures.append(f"{error!r}"[:2000])
+        load.stop()
+        report.stuck += load.stuck
+        if audit:
+            self._audit()
+        self._ended.set()
+        helping.join(120)
+        report.exit_codes = world.end_links()
+        report.faults = dict(sorted(self._faults.items()))
+        report.ended = dict(world.ended)
+        report.acts = dict(self._operator.acts)
+        report.refusals = dict(self._operator.refusals)
+        report.killed_commands = self._operator.killed
+        report.acknowledged = len(self._history.acknowledged)
+        report.transactions = self._history.transactions
+        report.seen = len(self._history.seen)
+        return report
+
+    # -- faults
+
+    def _break(self, seconds: float, kinds: Sequence[str] | None, lanes: int) -> None:
+        end = time.monotonic() + seconds
+        over = threading.Event()
+        acting = threading.Thread(target=self._act, args=(over,), name="operator")
+        acting.start()
+        threads = [
+            threading.Thread(target=self._lane, args=(lane, end, kinds), name=f"lane {lane}")
+            for lane in range(lanes)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        over.set()
+        acting.join()
+
+    def _act(self, over: threading.Event) -> None:
+        try:
+            self._operator.work(over)
+        except GivenUp as error:
+            self._report.failures.append(f"no end of: {error}")
+        except Exception as error:
+            self._report.failures.append(f"operator: {error!r}")
+
+    def _lane(self, lane: int, end: float, kinds: Sequence[str] | None) -> None:
+        for step in steps(self._seed, lane, kinds):
+            time.sleep(min(step.rest_s, max(0.0, end - time.monotonic())))
+            if time.monotonic() >= end:
+                return
+            try:
+                with FAULTS[step.kind](self._world, step):
+                    time.sleep(step.seconds)
+            except LeftOut as error:
+                self._world.say(f"left out: {step.kind}, {error}")
+            except Exception as error:  # a lane that ends would leave the run without faults
+                self._report.failures.append(f"{step.kind}: {error!r}")
+            else:
+                with self._lock:
+                    self._faults[step.kind] += 1
+
+    def _help(self) -> None:
+        """A person on each side says the word for partitions whose last replica in sync was killed."""
+        people = {side: Person(self._world.bootstrap(side), self._world.say) for side in SIDES}
+        while not self._ended.wait(1.0):
+            for side, person in people.items():
+                if person.is_needed():
+                    try:
+                        with self._world.claim(self._world.brokers_of(side)):
+                            self._world.heal(side)
+                            person.help()
+                    except (LeftOut, AssertionError) as error:
+                        self._world.say(f"nobody can help at {side}: {error}")
+            self._report.unclean_elections = sum(person.words for person in people.values())
+
+    # -- the end
+
+    def _verdict(self, load: Load) -> None:
+        world, report = self._world, self._report
+        differing = asyncio.run(self._differing())
+        world.say("both sides are the same" if not differing else f"not the same: {differing}")
+        committed = self._content("read_committed")
+        wanted = {name for rows in committed.values() for _, name in rows}
+        with contextlib.suppress(AssertionError):  # the judge says what is missing
+            wait_until(
+                lambda: all(wanted <= set(self._history.read[group]) for group in GROUPS),
+                "groups have read all",
+                bound_s=_GROUPS_S,
+            )
+        load.stop()
+        found = judge(committed, self._content("read_uncommitted"), self._cuts(), self._history, GROUPS)
+        found.anomalies["differing"] = differing
+        found.anomalies["cut"] = self._operator.wrong
+        report.records = sum(map(len, committed.values()))
+        report.saved, report.given_up = found.saved, found.given_up
+        report.anomalies = {name: len(found.anomalies[name]) for name in ANOMALIES}
+        report.examples = {name: some[:10] for name, some in found.anomalies.items() if some}
+
+    async def _differing(self) -> list[str]:
+        world = self._world
+        wrong = []
+        async with (
+            ClusterClient(world.bootstrap(world.active)) as here,
+            ClusterClient(world.bootstrap(world.other)) as there,
+        ):
+            for topic, count in world.written.items():
+                try:
+                    await same_logs(here, there, topic, count)
+                except (AssertionError, ProtocolError, TimeoutError) as error:
+                    wrong.append(f"{topic}: {error!r}"[:500])
+        return wrong
+
+    def _content(self, isolation: str) -> dict[Place, list[tuple[int, bytes]]]:
+        bootstrap = self._world.bootstrap(self._world.active)
+        return {
+            (topic, partition): [
+                (offset, row[0]) for offset, row in read_all(bootstrap, topic, partition, isolation=isolation)
+            ]
+            for topic, count in self._world.written.items()
+            for partition in range(count)
+        }
+
+    def _cuts(self) -> list[Cut]:
+        sides = {self._world.cluster_id(side): side for side in SIDES}
+        return [
+            Cut(
+                sides[each["cluster"]],
+                (each["topic"], each["partition"]),
+                each["from_offset"],
+                each["to_offset"],
+                frozenset(_names(each["path"])),
+            )
+            for each in saved_files(self._operator.saved_to)
+        ]
+
+    def _audit(self) -> None:
+        world = self._world
+        topics = [part for topic in sorted(world.written) for part in ("--topic", topic)]
+        command = [sys.executable, "-m", "isthmus", "audit", "--link", world.link, *topics]
+        command += ["--topology", str(world.file), "--json"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_AUDIT_S, cwd=ROOT, check=False
+        )
+        self._report.audit = {"exit_code": done.returncode}
+        with contextlib.suppress(ValueError, KeyError):
+            self._report.audit |= json.loads(done.stdout)["totals"]
+        if done.returncode:
+            world.say(f"audit ended with {done.returncode}: {done.stdout[:3000]}{done.stderr[-1000:]}")
+
+
+def _names(path: Path) -> list[bytes]:
+    return [name_of(bytes(record.value or b"")) for record in decode_batches(path.read_bytes())]
