@@ -5,7 +5,7 @@ PYTEST_ARGS ?=
 # Tests wait more than they compute: three files at a time, on two processors too. WORKERS=0 runs them one by one in one process.
 WORKERS ?= 3
 
-.PHONY: help demo test lint fmt bench bench-broker bench-link interop setup clean fuzz soak chaos chaos-links
+.PHONY: help demo test lint fmt bench bench-broker bench-link interop setup clean fuzz soak chaos chaos-links chaos-mirrors
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -60,6 +60,10 @@ chaos: ## faults against a replicated cluster, two at once, and a check of what 
 chaos-links: ## faults against links between two clusters, and an audit of what arrived; MINUTES=60 SEED=7
 	@tools/setup.sh dev
 	$(PY) -m tests.chaos.links --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
+
+chaos-mirrors: ## roles of mirrors change under faults, and an audit of what is left; MINUTES=60 SEED=7
+	@tools/setup.sh dev
+	$(PY) -m tests.chaos.mirrors --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 soak: ## mixed load with bad connections; memory stays flat, nothing is lost; MINUTES=10
 	@tools/setup.sh dev

@@ -23,7 +23,7 @@ from transfer.kafka.lane import Pending, ProduceLane
 from transfer.ledger import Copied, PartitionLedger
 
 
-def _replace(owner: object, name: str, broken: object) -> None:
+def replace_rule(owner: object, name: str, broken: object) -> None:
     """Raises AttributeError where the real code has moved: a rule that stays on would prove nothing."""
     getattr(owner, name)
     setattr(owner, name, broken)
@@ -47,8 +47,8 @@ def _tail_matching() -> None:
         stored_at[0] = time.monotonic()
         return take(self)
 
-    _replace(Book, "take_dirty", rarely)
-    _replace(Opener, "_match_tail", nothing)
+    replace_rule(Book, "take_dirty", rarely)
+    replace_rule(Opener, "_match_tail", nothing)
 
 
 def _progress_after_acknowledgement() -> None:
@@ -71,8 +71,8 @@ def _progress_after_acknowledgement() -> None:
                 found[tp] = replace(entry, ledger=ledger)
         return found
 
-    _replace(Book, "seen", note)
-    _replace(Book, "take_dirty", ahead)
+    replace_rule(Book, "seen", note)
+    replace_rule(Book, "take_dirty", ahead)
 
 
 _CONTENT = ("payload", "attributes", "last_offset_delta", "base_timestamp", "max_timestamp")
@@ -96,7 +96,7 @@ def _lane_order() -> None:
                     setattr(other.out, name, mine)
         return take(self, now)
 
-    _replace(ProduceLane, "take", younger)
+    replace_rule(ProduceLane, "take", younger)
 
 
 @dataclass(frozen=True, slots=True)

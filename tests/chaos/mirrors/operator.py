@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +26,8 @@ from tests.chaos.links.world import ROOT
 from tests.chaos.mirrors.world import MirrorWorld
 
 T = TypeVar("T")
+ACTS: Mapping[str, int] = {"promote": 5, "failover_dead": 2, "failover_alive": 1}
+"""How often each is chosen; the source of a failover is dead or alive."""
 _TRIES = 40
 _COMMAND_S = 300.0
 _CUT = 3
@@ -47,7 +49,8 @@ class GivenUp(Exception):
 class Operator:
     """`acts` counts what was done, `killed` the commands that were killed; `wrong` is what must not be."""
 
-    def __init__(self, world: MirrorWorld, seed: int) -> None:
+    def __init__(self, world: MirrorWorld, seed: int, acts: Collection[str] = ()) -> None:
+        """`acts` limits what is done (`ACTS`)."""
         self.acts: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.killed = 0
@@ -56,16 +59,17 @@ class Operator:
         self._world = world
         self._chance = random.Random(f"operator {seed}")
         self._runs = 0
+        self._weights = {name: weight for name, weight in ACTS.items() if not acts or name in acts}
 
     def work(self, ended: threading.Event) -> None:
         """Acts until it is told to end; what was begun is brought to its end. Raises GivenUp."""
         kinds: dict[str, Callable[[], None]] = {
             "promote": self._planned,
-            "failover of the dead": self._lost,
-            "failover of the living": self._half_lost,
+            "failover_dead": self._lost,
+            "failover_alive": self._half_lost,
         }
         while not ended.wait(self._chance.uniform(5, 20)):
-            name = self._chance.choices(list(kinds), [5, 2, 1])[0]
+            name = self._chance.choices(list(self._weights), list(self._weights.values()))[0]
             try:
                 with self._world.roles:
                     kinds[name]()

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,7 @@ def run(
     seconds: float,
     kinds: Sequence[str] | None = None,
     lanes: int = LANES,
+    acts: Collection[str] = (),
     program: Sequence[str] = ("isthmus",),
     audit: bool = True,
     say: Callable[[str], None] = lambda text: None,
@@ -96,15 +97,15 @@ def run(
         directory, program=program, say=lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}")
     )
     with contextlib.closing(world):
-        return _Run(world, seed).whole(seconds, kinds, lanes, audit=audit)
+        return _Run(world, seed, acts).whole(seconds, kinds, lanes, audit=audit)
 
 
 class _Run:
-    def __init__(self, world: MirrorWorld, seed: int) -> None:
+    def __init__(self, world: MirrorWorld, seed: int, acts: Collection[str]) -> None:
         self._world = world
         self._seed = seed
         self._history = History()
-        self._operator = Operator(world, seed)
+        self._operator = Operator(world, seed, acts)
         self._faults: Counter[str] = Counter()
         self._report = Report(seed)
         self._lock = threading.Lock()
