@@ -8,7 +8,7 @@ WORKERS ?= 3
 .PHONY: help demo test lint fmt bench bench-broker bench-link interop setup clean fuzz soak chaos chaos-links chaos-mirrors
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 setup: ## install what development needs
 	@tools/setup.sh dev
