@@ -51,6 +51,8 @@ class _Lane:
     open: _OpenObject | None = None
     entries: list[ObjectEntry] = field(default_factory=list)
     damaged: list[Gap] = field(default_factory=list)
+    abandoned: bool = False
+    """A write was given up half-way: what the open object holds in the store is not known any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,9 @@ class BackupSink:
                         size += batch.header.size
             except RefusedError as error:
                 refusal, position = error, error.offset
+            except asyncio.CancelledError:
+                lane.abandoned = True
+                raise
             first = chunk.first_offset
             copied = Copied(tuple(runs), position, records, size, tuple(crcs), first_source_offset=first)
             if refusal is not None:
@@ -114,9 +119,15 @@ class BackupSink:
             return copied
 
     async def finish(self, tp: TopicPartition) -> SinkResult:
-        """Closes the last object; all of the partition's objects are in the store afterwards."""
+        """Closes the last object; all of the partition's objects are in the store afterwards. Raises
+        ObjectStoreError when it was too slow with one of them: such a backup would list what is not there."""
         lane = self._lanes[tp]
         async with lane.lock:
+            if lane.abandoned:
+                where = self._store.location(layout.data_prefix(self._backup_id))
+                raise ObjectStoreError(
+                    "write below", where, f"a piece of {tp.topic}-{tp.partition} was not taken in time"
+                )
             await self._close(lane)
         del self._lanes[tp]
         return SinkResult(tuple(lane.entries), tuple(lane.damaged))

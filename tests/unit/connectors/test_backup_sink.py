@@ -1,8 +1,11 @@
-"""A batch that cannot be read ends its partition; what stands before it is in the backup and booked."""
+"""What a backup lists is in the store: beside a batch that cannot be read, and a store that does not answer."""
+
+import asyncio
 
 import pytest
 
 from connectors.backup_sink import BackupSink
+from connectors.errors import ObjectStoreError
 from protocol.types import Buffer
 from tests.unit.connectors.logs import TP, numbered
 from transfer.endpoint import Chunk, RefusedError
@@ -13,6 +16,41 @@ class Store:
     """An object store that takes everything."""
 
     async def put(self, key: str, body: Buffer) -> None: ...
+
+
+class Hanging(Store):
+    """It takes an object and does not answer."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    def location(self, key: str = "") -> str:
+        return f"s3://bucket/{key}"
+
+    async def put(self, key: str, body: Buffer) -> None:
+        if not self.asked.is_set():
+            self.asked.set()
+            await asyncio.Event().wait()
+
+
+async def test_an_object_whose_writing_was_given_up_is_not_listed() -> None:
+    store = Hanging()
+    sink = BackupSink(
+        store,  # type: ignore[arg-type]
+        "b1",
+        "segment",
+        object_bytes=1,
+        part_bytes=1 << 20,
+        avro_codec="null",
+    )
+    sink.begin(TP, 100)
+    writing = asyncio.ensure_future(sink.write(TP, Chunk(TP, memoryview(numbered(10)), 0, 10)))
+    async with asyncio.timeout(20):
+        await store.asked.wait()
+    writing.cancel()
+    await asyncio.wait({writing})
+    with pytest.raises(ObjectStoreError, match="orders-3 was not taken in time"):
+        await sink.finish(TP)
 
 
 async def test_batches_before_an_unreadable_one_are_booked() -> None:
