@@ -7,6 +7,8 @@ again, checks size and SHA-256, decodes every batch and counts; it changes nothi
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -50,11 +52,6 @@ class CatalogueEntry:
 
 async def list_backups(store: ObjectStore) -> list[CatalogueEntry]:
     """All backups, by id. A damaged manifest is shown, not hidden."""
-    ids = [
-        backup_id
-        for info in await store.list(layout.CATALOGUE)
-        if (backup_id := layout.backup_id_of(info.key)) is not None
-    ]
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def entry(backup_id: str) -> CatalogueEntry:
@@ -64,7 +61,31 @@ async def list_backups(store: ObjectStore) -> list[CatalogueEntry]:
             except ConnectorError as error:
                 return CatalogueEntry(backup_id, None, str(error))
 
-    return list(await asyncio.gather(*map(entry, ids)))
+    return list(await asyncio.gather(*map(entry, await _ids(store))))
+
+
+async def _ids(store: ObjectStore) -> list[str]:
+    found = (layout.backup_id_of(info.key) for info in await store.list(layout.CATALOGUE))
+    return [backup_id for backup_id in found if backup_id is not None]
+
+
+async def newest_backup(store: ObjectStore, name: str) -> Manifest:
+    """The last one with an id that is `name` and a time. Raises ConnectorError when there is none, and when
+    it cannot be read: nobody who asked for the newest gets an older one without a word."""
+    ids = await _ids(store)
+    timed = re.compile(re.escape(name) + r"-\d{8}T\d{6}Z")
+    mine = [backup_id for backup_id in ids if timed.fullmatch(backup_id)]
+    if not mine:
+        others = [backup_id for backup_id in ids if backup_id.startswith(f"{name}-")]
+        named = f"; with --id there are {', '.join(others)}" if others else ""
+        raise BackupError(
+            f"there is no backup of '{name}' in {store.location()}: isthmus backup create {name}{named}"
+        )
+    try:
+        return await read_manifest(store, mine[-1])
+    except ConnectorError as error:
+        before = f"; the one before it: --id {mine[-2]}" if mine[1:] else ""
+        raise DamagedBackup(f"the newest backup of '{name}': {error}{before}") from error
 
 
 async def read_manifest(store: ObjectStore, backup_id: str) -> Manifest:
@@ -89,16 +110,19 @@ async def write_manifest(store: ObjectStore, held: Manifest) -> None:
 
 
 async def validate(store: ObjectStore, held: Manifest) -> Validation:
-    """Reads everything again."""
+    """Reads everything again. Raises ObjectStoreError when the store does not let it: that is no damage."""
     source = BackupSource(store, held)
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def check(entry: ObjectEntry) -> tuple[int, str]:
         async with gate:
             try:
+                await _check_index(store, entry)
                 return await _count(source, entry), ""
-            except (ConnectorError, ProtocolError) as error:
+            except (DamagedBackup, ObjectMissing) as error:
                 return 0, str(error)
+            except ProtocolError as error:
+                return 0, f"{entry.key}: {error}"
 
     found = await asyncio.gather(*map(check, held.objects()))
     return Validation(
@@ -108,6 +132,14 @@ async def validate(store: ObjectStore, held: Manifest) -> Validation:
         bytes=held.bytes,
         damaged=tuple(problem for _, problem in found if problem),
     )
+
+
+async def _check_index(store: ObjectStore, entry: ObjectEntry) -> None:
+    if entry.index_key is None:
+        return
+    index = await store.get(entry.index_key)
+    if hashlib.sha256(index).hexdigest() != entry.index_sha256:
+        raise DamagedBackup(f"{entry.index_key}: its SHA-256 is not the one in the manifest")
 
 
 async def _count(source: BackupSource, entry: ObjectEntry) -> int:

@@ -3,7 +3,8 @@
 Owns endpoint, credentials, retries and the wording of errors. It must not know what the objects mean.
 Requests ask only for what S3 APIs have in common: put with Content-MD5, conditional put, ranged get, list,
 multipart.
-boto3 retries throttling, server errors and broken connections itself; what it raises after that is final.
+boto3 retries throttling, server errors and broken connections itself, until an answer begins; what it raises
+after that is final, but for a body that breaks off.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ MIN_PART_BYTES = 5 * 1024 * 1024
 """S3 refuses smaller parts, except for the last one of an upload."""
 
 _MISSING = {"NoSuchKey", "404", "NotFound"}
-_EXISTS = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
+_EXISTS = {"PreconditionFailed", "ConditionalRequestConflict", "412", "BucketAlreadyOwnedByYou"}
 _DELETE_AT_ONCE = 1000
 
 
@@ -138,7 +139,10 @@ class ObjectStore:
             region = self.settings.region
             where = {} if region == "us-east-1" else {"LocationConstraint": region}
             extra = {"CreateBucketConfiguration": where} if where else {}
-            await self._call("create bucket", "", lambda: self._client.create_bucket(Bucket=bucket, **extra))
+            with suppress(ObjectExists):  # somebody else did, at the same time
+                await self._call(
+                    "create bucket", "", lambda: self._client.create_bucket(Bucket=bucket, **extra)
+                )
 
     async def put(self, key: str, body: Buffer, *, only_if_absent: bool = False) -> None:
         """One request; the store checks the body against its MD5. `ObjectExists` when the key is taken."""
@@ -157,17 +161,25 @@ class ObjectStore:
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """The object, or `length` bytes from `start`; never fewer than the store announced."""
+        from botocore.exceptions import HTTPClientError, IncompleteReadError
+
         extra = {}
         if start or length is not None:
             extra = {"Range": f"bytes={start}-" + ("" if length is None else str(start + length - 1))}
 
         def get() -> bytes:
-            answer = self._client.get_object(Bucket=self.settings.bucket, Key=self.settings.key(key), **extra)
-            with answer["Body"] as body:
-                data: bytes = body.read()
-            if len(data) != answer["ContentLength"]:
-                raise EOFError(f"{len(data)} of {answer['ContentLength']} bytes came")
-            return data
+            for left in reversed(range(self.settings.max_attempts)):
+                answer = self._client.get_object(
+                    Bucket=self.settings.bucket, Key=self.settings.key(key), **extra
+                )
+                try:
+                    with closing(answer["Body"]) as body:  # `with body` would give urllib3's, and its errors
+                        data: bytes = body.read()
+                    return data
+                except (HTTPClientError, IncompleteReadError):
+                    if not left:
+                        raise
+            raise AssertionError("unreachable")
 
         return await self._call("read", key, get)
 
@@ -231,7 +243,7 @@ class ObjectStore:
                 else ObjectStoreError
             )  # fmt: skip
             raise kind(action, self.location(key), f"{code} {details.get('Message', '')}".strip()) from error
-        except (BotoCoreError, OSError, EOFError) as error:
+        except (BotoCoreError, OSError) as error:
             raise ObjectStoreError(action, self.location(key), str(error)) from error
 
 

@@ -54,17 +54,10 @@ def run_connectors(work: Callable[[], Coroutine[Any, Any, T]], asked: Asked | No
 
 async def find_manifest(settings: ObjectStoreSettings, name: str, backup_id: str | None) -> Manifest:
     """The manifest of `backup_id`, or of the newest backup of `name` in the store."""
-    from connectors.catalogue import list_backups, read_manifest
-    from connectors.errors import BackupError
+    from connectors.catalogue import newest_backup, read_manifest
     from connectors.object_store import open_store
 
     async with open_store(settings) as store:
         if backup_id is not None:
             return await read_manifest(store, backup_id)
-        entries = [entry for entry in await list_backups(store) if entry.backup_id.startswith(f"{name}-")]
-        for entry in reversed(entries):
-            if entry.manifest is not None:
-                return entry.manifest
-        raise BackupError(
-            f"there is no backup of '{name}' in {store.location()}: isthmus backup create {name}"
-        )
+        return await newest_backup(store, name)
