@@ -12,7 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from protocol.client import LATEST, ClusterClient, Isolation
-from protocol.types import TopicPartition
+from protocol.client.metadata import TopicMetadata
+from protocol.errors import KafkaError
+from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+from replicator.acknowledgements import Difference, open_differences
+from replicator.entry_rows import Entry
 from replicator.progress import ProgressStore
 from replicator.settings import progress_topic
 
@@ -27,6 +31,8 @@ class Drained:
     left: dict[TopicPartition, int] = field(default_factory=dict)
     gaps: int = 0
     """Gaps in the ledgers of these partitions: copied does not mean complete while there are any."""
+    unacknowledged: tuple[Difference, ...] = ()
+    """What the ledgers lack, or hold too much, that nobody has taken note of."""
 
     @property
     def done(self) -> bool:
@@ -40,11 +46,12 @@ async def wait_drained(
 
     Returns what is left when `timeout_s` is over. Raises ProtocolError when a cluster cannot be asked.
     """
-    metadata = await source.metadata(topics)
+    known = (await source.metadata(topics)).topics if topics else {}
+    for name, topic in known.items():
+        if topic.error:
+            raise KafkaError(topic.error, f"topic {name} of the source")
     spots = {
-        TopicPartition(name, index): LATEST
-        for name, topic in metadata.topics.items()
-        for index in topic.partitions
+        TopicPartition(name, index): LATEST for name, topic in known.items() for index in topic.partitions
     }
     listed = await source.list_offsets(spots, isolation=Isolation.READ_COMMITTED)
     ends = {tp: found.offset for tp, found in listed.items()}
@@ -53,13 +60,24 @@ async def wait_drained(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
-        entries = (await store.refresh()).entries()
+        progress = await store.refresh()
+        entries = {tp: entry for tp, entry in progress.entries().items() if tp in ends}
         left = {
             tp: end - done
             for tp, end in ends.items()
-            if (done := entries[tp].ledger.next_source_offset if tp in entries else 0) < end
+            if (done := _done(entries.get(tp), known[tp.topic])) < end
         }
         if not left or loop.time() >= deadline:
-            gaps = sum(len(entries[tp].ledger.gaps) for tp in ends if tp in entries)
-            return Drained(ends, left, gaps)
+            ledgers = {tp: entry.ledger for tp, entry in entries.items()}
+            gaps = sum(len(ledger.gaps) for ledger in ledgers.values())
+            return Drained(ends, left, gaps, tuple(open_differences(ledgers, progress.acknowledged)))
         await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+def _done(entry: Entry | None, topic: TopicMetadata) -> int:
+    """Up to where it is copied; what was copied of another topic that had the name is nothing of this one."""
+    if entry is None:
+        return 0
+    of = entry.ledger.source.topic_id
+    same = not of or topic.topic_id == ZERO_UUID or of == uuid_to_text(topic.topic_id)
+    return entry.ledger.next_source_offset if same else 0
