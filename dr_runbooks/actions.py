@@ -7,6 +7,10 @@ Processes are started and killed through the running supervisor; on machines tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -44,24 +48,34 @@ async def point_clients(context: Context, file: str, cluster: str, topics: list[
 
 
 @action(moves_something=True)
-async def run_command(context: Context, command: list[str]) -> Result:
-    """Run a program of the operator's; its exit code must be 0."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-    except OSError as error:
-        raise StepFailed(f"cannot run {command[0]}: {error.strerror}") from None
-    try:
-        output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    text = output.decode(errors="replace").strip()
-    if process.returncode != 0:
-        raise StepFailed(f"{' '.join(command)} ended with {process.returncode}: {text[-500:]}")
-    return {"output": text[-2000:]}
+async def run_command(context: Context, command: list[str], exit_codes: list[int] | None = None) -> Result:
+    """Run a program of the operator's, which cannot ask anything; it ends with 0 or one of `exit_codes`.
+
+    What it says goes to a file: a pipe would be waited for as long as something it left running has it.
+    """
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StepFailed(f"cannot run {command[0]}: {error.strerror}") from None
+        try:
+            code = await process.wait()
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # what it has started too
+                await process.wait()
+        output.seek(0)
+        text = output.read().decode(errors="replace").strip()
+    if code not in (exit_codes or [0]):
+        raise StepFailed(f"{' '.join(command)} ended with {code}: {text[-500:]}")
+    return {"exit_code": code, "output": text[-2000:]}
 
 
 async def _control(context: Context, verb: str, parts: list[str]) -> Result:

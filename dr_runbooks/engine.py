@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dr_runbooks.journal import Journal
+from dr_runbooks.load import SAVED
 from dr_runbooks.models import Runbook, Step
 from dr_runbooks.registry import NotYet, Result, StepFailed, Verb, verbs
 from topology.models import Topology
@@ -23,7 +24,6 @@ from topology.runtime import Runtime
 
 _log = logging.getLogger("isthmus.drill")
 
-SAVED = re.compile(r"\$\{save\.(?P<name>[A-Za-z0-9_-]+)\.(?P<field>[A-Za-z0-9_-]+)\}")
 PROBE_PAUSE_S = 0.2
 
 Status = Literal["passed", "failed", "skipped"]
@@ -82,12 +82,18 @@ class Engine:
         self._journal.write("run-started", started, title=runbook.title, parameters=runbook.parameters)
         steps: list[StepOutcome] = []
         rolled_back: list[StepOutcome] = []
-        for step in runbook.steps:
-            outcome = await self._step(step)
-            steps.append(outcome)
-            if outcome.status == "failed" and step.on_failure == "stop":
-                rolled_back = [await self._step(back) for back in runbook.rollback]
-                break
+        try:
+            for step in runbook.steps:
+                outcome = await self._step(step)
+                steps.append(outcome)
+                if outcome.status == "failed" and step.on_failure == "stop":
+                    if runbook.rollback:
+                        self._report("rolling back:")
+                    rolled_back = [await self._step(back, part="rollback") for back in runbook.rollback]
+                    break
+        except asyncio.CancelledError:
+            self._journal.write("run-interrupted", self._now(), steps=len(steps))
+            raise
         ended = self._now()
         passed = len(steps) == len(runbook.steps) and all(step.status == "passed" for step in steps)
         self._journal.write("run-ended", ended, passed=passed, seconds=round(ended - started, 3))
@@ -100,11 +106,13 @@ class Engine:
             saved=self._context.saved,
         )
 
-    async def _step(self, step: Step) -> StepOutcome:
+    async def _step(self, step: Step, part: Literal["steps", "rollback"] = "steps") -> StepOutcome:
         started = self._now()
         kind: Literal["action", "probe"] = "action" if step.action is not None else "probe"
         verb = verbs()[kind, step.verb]
-        self._journal.write("step-started", started, step=step.name, verb=step.verb, arguments=step.arguments)
+        self._journal.write(
+            "step-started", started, step=step.name, part=part, verb=step.verb, arguments=step.arguments
+        )
         result: Result = {}
         error: str | None = None
         try:
@@ -124,6 +132,7 @@ class Engine:
             "step-ended",
             ended,
             step=step.name,
+            part=part,
             status=status,
             seconds=round(ended - started, 3),
             result=result,
@@ -136,8 +145,9 @@ class Engine:
     async def _perform(self, verb: Verb, step: Step) -> Result:
         arguments = _with_saved(step.arguments, self._context.saved)
         last = "it did not answer"
+        limit = asyncio.timeout(step.timeout_seconds)
         try:
-            async with asyncio.timeout(step.timeout_seconds):
+            async with limit:
                 while True:
                     try:
                         return await verb.function(self._context, **arguments)
@@ -145,6 +155,8 @@ class Engine:
                         last = str(seen)
                     await asyncio.sleep(PROBE_PAUSE_S)
         except TimeoutError:
+            if not limit.expired():
+                raise  # the verb's own: of a socket, say
             raise StepFailed(f"not within {step.timeout_seconds:g} s: {last}") from None
 
 

@@ -10,7 +10,8 @@ from typing import IO, Any, Self
 
 
 class Journal:
-    """Events are `run-started`, `step-started`, `step-ended`, `run-ended`, each with `at` (epoch seconds).
+    """Events are `run-started`, `step-started`, `step-ended`, `run-ended` or `run-interrupted`, each with
+    `at` (epoch seconds); those of steps with their `part`: `steps` or `rollback`.
 
     Never overwrites a journal: raises FileExistsError.
     """

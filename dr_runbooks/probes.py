@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
 
 from dr_runbooks.engine import Context
-from dr_runbooks.registry import NotYet, Result, probe
+from dr_runbooks.registry import NotYet, Result, StepFailed, probe
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Committed, ListedOffset
+from protocol.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TurnedAwayError
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 
@@ -28,17 +32,24 @@ def probe_client(context: Context, cluster: str) -> ClusterClient:
 
 @probe
 async def cluster_unreachable(
-    context: Context, cluster: str, attempts: int = 3, pause_seconds: float = 0.5
+    context: Context, cluster: str, attempts: Annotated[int, Field(ge=1)] = 3, pause_seconds: float = 0.5
 ) -> Result:
-    """No broker of the cluster answers, several times in a row (not a false alarm)."""
+    """No broker of the cluster answers, several times in a row (not a false alarm).
+
+    One that refuses this client (its user, its certificate) is there: nobody fails over from it.
+    """
     for attempt in range(attempts):
         if attempt:
             await asyncio.sleep(pause_seconds)
         try:
             async with probe_client(context, cluster) as client:
                 brokers = sorted(client.brokers)
-        except ProtocolError:
+        except TurnedAwayError as error:
+            raise NotYet(f"somebody answers at {cluster}: {error}") from None
+        except (ConnectError, ConnectionLostError, RequestTimeoutError):
             continue
+        except ProtocolError as error:
+            raise StepFailed(f"{cluster} is there, but does not let this client in: {error}") from None
         raise NotYet(f"{cluster} answers (brokers {brokers})")
     return {"cluster": cluster, "attempts": attempts}
 
@@ -67,22 +78,22 @@ async def cluster_serving(context: Context, cluster: str) -> Result:
 
 @probe
 async def group_offsets_valid(context: Context, cluster: str, group: str, topics: list[str]) -> Result:
-    """The group has committed offsets for these topics, each inside the log."""
+    """The group has an offset for each partition of these topics that holds records, inside the log."""
     try:
         async with probe_client(context, cluster) as client:
-            metadata = await client.metadata(topics)
-            spots = [
-                TopicPartition(topic.name, index)
-                for topic in metadata.topics.values()
-                for index in topic.partitions
-            ]
+            found = (await client.metadata(topics)).topics
+            if missing := [name for name in topics if name not in found or found[name].error]:
+                raise NotYet(f"{cluster} has no topic {', '.join(missing)}")
+            spots = [TopicPartition(name, index) for name in topics for index in found[name].partitions]
             committed = await client.committed(group, spots)
             starts = await client.list_offsets(dict.fromkeys(spots, EARLIEST))
             ends = await client.list_offsets(dict.fromkeys(spots, LATEST))
     except ProtocolError as error:
         raise NotYet(str(error)) from None
-    if not committed:
-        raise NotYet(f"group {group} has no committed offset in {cluster} for {', '.join(topics)}")
+    without = [spot for spot in spots if spot not in committed and starts[spot].offset < ends[spot].offset]
+    if without or not committed:
+        names = ", ".join(f"{spot.topic}-{spot.partition}" for spot in without) or ", ".join(topics)
+        raise NotYet(f"group {group} has no committed offset in {cluster} for {names}")
     outside = _outside(committed, starts, ends)
     if outside:
         raise NotYet(f"offsets outside the data: {', '.join(outside)}")

@@ -11,8 +11,11 @@ import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
+from pydantic import TypeAdapter, ValidationError
+
+from replicator.wrong_values import in_words
 from topology.problems import suggestion
 
 Result = dict[str, Any]
@@ -43,12 +46,18 @@ class Verb:
         return (inspect.getdoc(self.function) or "").split("\n")[0]
 
     def argument_problems(self, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """(argument, message) for each argument that is unknown or missing."""
+        """(argument, message) for each argument that is unknown, missing or of another type."""
         parameters = list(inspect.signature(self.function).parameters.values())[1:]
         names = {parameter.name for parameter in parameters}
-        for name in arguments:
+        types = get_type_hints(self.function, include_extras=True)
+        for name, value in arguments.items():
             if name not in names:
                 yield name, f"{self.kind} '{self.name}' has no argument '{name}'{suggestion(name, names)}"
+            elif "${save." not in str(value):  # those are known when their step has run
+                try:
+                    TypeAdapter(types[name]).validate_python(value, strict=True)
+                except ValidationError as error:
+                    yield name, in_words(error.errors())
         for parameter in parameters:
             if parameter.default is parameter.empty and parameter.name not in arguments:
                 yield "", f"{self.kind} '{self.name}' needs the argument '{parameter.name}'"

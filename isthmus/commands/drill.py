@@ -14,7 +14,8 @@ from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_t
 
 if TYPE_CHECKING:
     from dr_runbooks.engine import Outcome
-    from dr_runbooks.models import Runbook
+    from dr_runbooks.models import Runbook, Step
+    from topology.models import Topology
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Run and check runbooks.")
 File = Annotated[Path, typer.Argument(help="runbook YAML", show_default=False)]
@@ -40,8 +41,8 @@ def run(
     """
     from dr_runbooks.engine import Context
 
-    loaded = _without(_load(runbook, parameter), skip or [])
     opened = open_topology(topology, data_directory)
+    loaded = _without(_load(runbook, parameter, opened), skip or [])
     confirm(_plan(loaded), yes=yes)
     context = Context(opened, open_runtime(opened), topology.resolve())
     path = journal or Path("build/drill") / f"{runbook.stem}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
@@ -49,6 +50,11 @@ def run(
         outcome = asyncio.run(_run(context, loaded, path))
     except FileExistsError:
         fail(f"{path} is the journal of another run: name a new file with --journal", USAGE)
+    except KeyboardInterrupt:
+        note(f"journal: {path}")
+        if loaded.way_back:
+            note(f"the way back: {loaded.way_back.strip()}")
+        fail(f"{loaded.title}: interrupted; nothing was rolled back")
     if as_json:
         print_json(_outcome(outcome))
     note(f"journal: {path}")
@@ -85,41 +91,52 @@ def verbs() -> None:
     print_table(("kind", "name", "arguments", "what"), rows)
 
 
-def _load(file: Path, parameters: list[str] | None) -> Runbook:
+def _load(file: Path, parameters: list[str] | None, topology: Topology | None = None) -> Runbook:
     from dr_runbooks.load import load_runbook
     from topology.problems import TopologyError
 
-    values: dict[str, Any] = {}
+    values: dict[str, str] = {}
     for text in parameters or []:
         name, equals, value = text.partition("=")
         if not equals:
             fail(f"'{text}' is not name=value", USAGE)
-        values[name] = value.split(",") if "," in value else value
+        values[name] = value
     try:
-        return load_runbook(file, values)
+        return load_runbook(file, values, topology)
     except TopologyError as error:
         fail(str(error), USAGE)
 
 
 def _without(runbook: Runbook, skip: list[str]) -> Runbook:
+    from dr_runbooks.load import unsaved
+
     names = [step.name for step in runbook.steps]
     for name in skip:
         if name not in names:
             fail(f"there is no step '{name}'; steps: {'; '.join(names)}", USAGE)
-    kept = tuple(step for step in runbook.steps if step.name not in skip)
-    return runbook.model_copy(update={"steps": kept})
+    kept = runbook.model_copy(
+        update={"steps": tuple(step for step in runbook.steps if step.name not in skip)}
+    )
+    if problems := [message for _, message in unsaved(kept)]:
+        fail(f"without {'; '.join(skip)}: {'; '.join(problems)}", USAGE)
+    return kept
 
 
 def _plan(runbook: Runbook) -> str:
     from dr_runbooks.registry import verbs as registered
 
     known = registered()
-    lines = [runbook.title]
-    for number, step in enumerate(runbook.steps, 1):
+
+    def line(number: int, step: Step) -> str:
         moves = step.action is not None and known["action", step.verb].moves_something
         given = ", ".join(f"{name}={value}" for name, value in step.arguments.items())
         mark = " (moves or destroys something)" if moves else ""
-        lines.append(f"  {number}. {step.name}: {step.verb} {given}{mark}")
+        return f"  {number}. {step.name}: {step.verb} {given}{mark}"
+
+    lines = [runbook.title, *(line(number, step) for number, step in enumerate(runbook.steps, 1))]
+    if runbook.rollback:
+        lines.append("Where a step fails:")
+        lines += [line(number, step) for number, step in enumerate(runbook.rollback, 1)]
     if runbook.way_back:
         lines.append(f"The way back: {runbook.way_back.strip()}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a backup lists is in the store, beside batches that cannot be read and a store that does not answer."""
+"""What a backup lists is in the store, beside unreadable batches and a store that does not answer."""
 
 import asyncio
 
