@@ -11,8 +11,8 @@ from protocol.client import ClusterClient
 from protocol.client.mirror_calls import Change
 from replicator.mirrors.assessing import SwitchRefused, broken_off
 from replicator.mirrors.broken_off import take_off
+from replicator.mirrors.fencing import Say, changed
 from replicator.mirrors.lineage import FENCED, MirrorSource
-from replicator.mirrors.switching import Say, changed
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
 

@@ -15,9 +15,10 @@ from protocol.client import ClusterClient
 from protocol.client.mirror_calls import Change
 from protocol.types import TopicPartition
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors
+from replicator.mirrors.fencing import Say, changed, heard
 from replicator.mirrors.lineage import HEADROOM, MirrorSource
 from replicator.mirrors.reversing import Parting, reverse, reversible
-from replicator.mirrors.switching import Say, Switched, changed, heard, promote
+from replicator.mirrors.switching import Switched, promote
 from replicator.mirrors.terms import portions, raised
 from replicator.settings import LinkSettings
 

@@ -26,10 +26,10 @@ from protocol.types import TopicPartition
 from replicator.mirrors.aligning import epoch_end
 from replicator.mirrors.assessing import SwitchRefused
 from replicator.mirrors.broken_off import copied_ends
+from replicator.mirrors.fencing import Say, changed, heard
 from replicator.mirrors.groups import take_back
 from replicator.mirrors.lineage import FENCED, HEADROOM, TURNED, MirrorSource
 from replicator.mirrors.parting import common_end
-from replicator.mirrors.switching import Say, changed, heard
 from replicator.mirrors.terms import portions, raised
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings

@@ -9,18 +9,18 @@ producers, and the topic is a mirror no more. Each step may be repeated: what wa
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from protocol.client import NO_RETRIES, ClusterClient, NotSupportedError
+from protocol.client import NO_RETRIES, ClusterClient
 from protocol.client.mirror_calls import Change, MirrorStand, Settling
-from protocol.client.retry import RetryPolicy, retrying
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.client.retry import retrying
+from protocol.errors import KafkaError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
+from replicator.mirrors import fencing
 from replicator.mirrors.assessing import (
     Risk,
     SwitchRefused,
@@ -32,23 +32,18 @@ from replicator.mirrors.assessing import (
 )
 from replicator.mirrors.broken_off import take_off
 from replicator.mirrors.copying import Copying
+from replicator.mirrors.fencing import Say
 from replicator.mirrors.groups import GroupCopy
 from replicator.mirrors.growing import grow
-from replicator.mirrors.lineage import FENCED, MirrorSource, next_era
+from replicator.mirrors.lineage import MirrorSource, next_era
 from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition
-from replicator.mirrors.terms import portions, raised, told
-from replicator.mirrors.topics import mirror_text
+from replicator.mirrors.terms import portions, raised
 from replicator.settings import LinkSettings
 
-_log = logging.getLogger("isthmus.replicator")
-
-Say = Callable[[str], None]
-_HEARD: Final = RetryPolicy(total_s=30)
 _QUIET_S: Final = 2.0
 """So long nobody may write to a source that cannot be fenced."""
 _TICK_S: Final = 0.1
-_TOPICS_AT_ONCE: Final = 100
 
 
 @dataclass(slots=True)
@@ -107,7 +102,7 @@ async def promote(
     fenced: dict[str, str] = {}
     try:
         if fence:
-            fenced = await _fence(source, target, settings, mirrors)
+            fenced = await fencing.fence(source, target, settings, mirrors)
             say(
                 "the source refuses writers"
                 if fenced
@@ -123,7 +118,7 @@ async def promote(
         if any(risk.records for risk in lost):
             raise SwitchRefused("the source was written to while groups were copied: stop its writers first")
     except BaseException:
-        await _unfence(source, target, settings, fenced)
+        await fencing.unfence(source, target, settings, fenced)
         raise
 
     async def still_fenced() -> None:
@@ -136,89 +131,6 @@ async def promote(
 
 
 # -- before
-
-
-async def _fence(
-    source: ClusterClient,
-    target: ClusterClient,
-    settings: LinkSettings,
-    mirrors: Mapping[str, MirrorSource],
-) -> dict[str, str]:
-    """The source's topics refuse writers from now on; what they say of it, by topic. Empty: it cannot."""
-    there = (await target.metadata(list(mirrors))).topics
-    try:
-        said = {name: mirror_text(of) for name, of in (await source.describe_configs(list(mirrors))).items()}
-    except KafkaError:  # no right to see that: then it is no cluster of isthmus
-        said = {}
-    fenced: dict[str, str] = {}
-    try:
-        for name in mirrors:
-            mark = MirrorSource.of(f"{FENCED} for {settings.name}", target.cluster_id, there[name].topic_id)
-            fenced[name] = mark.text
-        new = {name: Change(text, None) for name, text in fenced.items() if said.get(name) != text}
-        await changed(source, new)  # others were fenced by a try before, which was killed
-        await heard(source, fenced)
-    except NotSupportedError:
-        return {}
-    except BaseException:
-        await _unfence(source, target, settings, fenced)
-        raise
-    return fenced
-
-
-async def _unfence(
-    source: ClusterClient, target: ClusterClient, settings: LinkSettings, fenced: Mapping[str, str]
-) -> None:
-    """But for topics that another promotion has begun to make writable at the target, or has made so."""
-    try:
-        begun = await switched(source, target, settings, fenced) if fenced else {}
-    except ProtocolError as error:
-        begun = dict.fromkeys(fenced, f"nobody knows how its mirror stands: {error}")
-    for name, text in fenced.items():
-        try:
-            if name in begun:
-                raise SwitchRefused(begun[name])
-            await source.change_mirrors({name: Change(None, text)})
-        except ProtocolError as error:
-            _log.error(
-                "%s at the source still refuses writers: %s. isthmus mirrors promote goes on with it,"
-                " isthmus mirrors unfence gives it up",
-                *(name, error),
-            )
-
-
-async def switched(
-    source: ClusterClient, target: ClusterClient, settings: LinkSettings, fenced: Collection[str]
-) -> dict[str, str]:
-    """Of these topics of the source those that the target may take writes for, now or soon, and why. Raises
-    ProtocolError."""
-    here, there = (await source.metadata(list(fenced))).topics, (await target.metadata(list(fenced))).topics
-    names = [name for name in fenced if name in there and not there[name].error]
-    mirrors = {name: MirrorSource.of(settings.name, source.cluster_id, here[name].topic_id) for name in names}
-    found: dict[str, str] = {}
-    for name, configs in (await target.describe_configs(names) if names else {}).items():
-        if mirror_text(configs) != mirrors[name].text:
-            found[name] = f"in {settings.target.alias} it is no mirror of it any more and may be written to"
-            del mirrors[name]
-    _, begun = await broken_off(source, target, mirrors)
-    for tp in begun:
-        found[tp.topic] = f"its mirror in {settings.target.alias} has begun a term of its own"
-    return found
-
-
-async def changed(client: ClusterClient, changes: Mapping[str, Change]) -> None:
-    """Some topics at a time. Raises ProtocolError."""
-    for names in portions(changes, _TOPICS_AT_ONCE):
-        await client.change_mirrors({name: changes[name] for name in names})
-
-
-async def heard(client: ClusterClient, texts: Mapping[str, str]) -> None:
-    """Until the leaders of all partitions know whose mirror their topic is: before, they take writes."""
-    topics = (await client.metadata(list(texts))).topics
-    wanted = {
-        TopicPartition(name, index): text for name, text in texts.items() for index in topics[name].partitions
-    }
-    await told(client, wanted, lambda answer: isinstance(answer, MirrorStand), _HEARD)
 
 
 async def _take_off_what_is_late(
@@ -398,8 +310,8 @@ async def open_for_writing(
         if len(found) > len(some):
             say(f"{done} of {len(found)} partitions have begun a term of their own")
     await last_look()
-    await changed(target, {name: Change(None, mirror.text) for name, mirror in mirrors.items()})
-    await told(target, texts, _takes_writes, _HEARD)
+    await fencing.changed(target, {name: Change(None, mirror.text) for name, mirror in mirrors.items()})
+    await fencing.open_now(target, texts)
     say(f"writable: {', '.join(sorted(mirrors))}")
     return aborted
 
@@ -422,7 +334,3 @@ async def _ended(
         return sum(each.aborted for each in ended.values())
 
     return await retrying(once, target.retry)
-
-
-def _takes_writes(answer: MirrorStand | BaseException) -> bool:
-    return isinstance(answer, KafkaError) and answer.code is ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -11,7 +11,7 @@ import pytest
 from protocol.client import EARLIEST, ClusterClient, NewTopic
 from protocol.errors import KafkaError
 from protocol.types import TopicPartition
-from replicator.mirrors import switching
+from replicator.mirrors import fencing, switching
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
 from replicator.mirrors.lineage import next_era
 from replicator.mirrors.restoring import truncate_and_restore
@@ -86,7 +86,7 @@ async def test_a_promotion_that_was_killed_half_way_goes_on(pair, clients):
         await same_logs(east, west, topic, 2)
     await produce(east, topic, some(2, "left"), 1)
     mirrors = await find_mirrors(west, link)
-    await switching._fence(east, west, link, mirrors)
+    await fencing.fence(east, west, link, mirrors)
     await ended(west, mirrors, topic)
     done = await promote(east, west, link, mirrors, quiet, timeout_s=30)
     assert done.to_json()["records_lost"] == 0
@@ -136,7 +136,7 @@ async def test_truncate_and_restore_goes_on_where_the_way_home_was_killed(pair, 
     await reverse(east, west, await reversible(east, west, link, back.name), back.name, tmp_path, quiet)
     await mirrored_once(west, east, back, topic)
     mirrors = await find_mirrors(east, back)
-    await switching._fence(west, east, back, mirrors)
+    await fencing.fence(west, east, back, mirrors)
     await ended(east, mirrors, topic)
     done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=30)
     assert done.switched.to_json()["records_lost"] == 0

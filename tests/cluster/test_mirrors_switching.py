@@ -16,12 +16,12 @@ from protocol.client.mirror_calls import Change
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, iter_headers
 from protocol.types import TopicPartition
-from replicator.mirrors import switching
+from replicator.mirrors import fencing
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors, risks
 from replicator.mirrors.giving_up import fenced_topics, give_up
 from replicator.mirrors.restoring import truncate_and_restore
 from replicator.mirrors.reversing import partings, reverse, reversible
-from replicator.mirrors.switching import failover, promote
+from replicator.mirrors.switching import failover, open_for_writing, promote
 from replicator.mirrors.terms import raised
 from replicator.mirrors.topics import mirror_text
 from tests.cluster.links import create, eventually, fresh, produce, records, some
@@ -124,7 +124,7 @@ async def test_a_promotion_that_was_broken_off_can_be_given_up(pair, clients):
     async with mirroring(link) as running:
         await same_logs(east, west, topic)
         mirrors = await find_mirrors(west, link)
-        await switching._fence(east, west, link, mirrors)
+        await fencing.fence(east, west, link, mirrors)
         era = (await raised(west, {tp: mirrors[topic].text}, {tp: 100_000}))[tp]
         await west.settle_mirror(tp, mirrors[topic].text, era.leader_epoch)  # and there it was killed
         assert await ends(west, topic) == [6]
@@ -135,8 +135,8 @@ async def test_a_promotion_that_was_broken_off_can_be_given_up(pair, clients):
         await eventually(_takes(idempotent(pair.east), topic), "the source is written to")
         await same_logs(east, west, topic)
         assert running.to_json()["differences"] == []
-        fenced = await switching._fence(east, west, link, mirrors)
-        await switching.open_for_writing(west, mirrors, quiet)
+        fenced = await fencing.fence(east, west, link, mirrors)
+        await open_for_writing(west, mirrors, quiet)
         with pytest.raises(SwitchRefused, match="may be written to"):
             await give_up(east, west, link, fenced, quiet)
 
@@ -515,7 +515,7 @@ async def test_truncate_and_restore_goes_on_where_it_was_killed(pair, clients, t
         await asyncio.to_thread(write, idempotent(pair.west), topic, ["meanwhile"])
     names = await reversible(east, west, link, back.name, (fenced, home))
     await reverse(east, west, names, back.name, tmp_path, quiet)
-    await switching._fence(west, east, back, await find_mirrors(east, back, (fenced,)))
+    await fencing.fence(west, east, back, await find_mirrors(east, back, (fenced,)))
     await promote(west, east, back, await find_mirrors(east, back, (home,)), quiet, timeout_s=60)
     assert await asyncio.to_thread(write, idempotent(pair.east), home, ["at home"]) == [None]
     with pytest.raises(SwitchRefused, match="fenced for"):
