@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from protocol.client import ClusterClient
-from protocol.client.mirror_calls import MirrorStand, Settling
+from protocol.client.mirror_calls import MirrorStand
 from protocol.records import iter_headers
 from protocol.types import TopicPartition
 from replicator.mirrors.lineage import ERA, is_of_a_switch
-from replicator.mirrors.terms import portions, raised
+from replicator.mirrors.terms import portions, raised, settled
 from replicator.whole_batches import whole_batches
 
 _AT_ONCE: Final = 16
@@ -74,6 +74,4 @@ async def take_off(
     for some in portions(ends):
         least = {tp: max(standing[tp].leader_epoch, standing[tp].last_epoch) + 1 for tp in some}
         stands = await raised(target, texts, least)
-        await target.settle_mirrors(
-            {tp: Settling(texts[tp], stands[tp].leader_epoch, ends[tp]) for tp in some}
-        )
+        await settled(target, texts, stands, ends)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
-from protocol.client.mirror_calls import Change, Settling
+from protocol.client.mirror_calls import Change
 from protocol.records import BatchHeader, iter_headers
 from protocol.records.header import DELETE_HORIZON
 from protocol.types import TopicPartition
@@ -30,7 +30,7 @@ from replicator.mirrors.fencing import Say, changed, heard
 from replicator.mirrors.groups import take_back
 from replicator.mirrors.lineage import FENCED, HEADROOM, TURNED, MirrorSource
 from replicator.mirrors.parting import common_end
-from replicator.mirrors.terms import portions, raised
+from replicator.mirrors.terms import portions, raised, settled
 from replicator.mirrors.topics import mirror_text
 from replicator.settings import LinkSettings
 from replicator.whole_batches import whole_batches
@@ -267,13 +267,9 @@ async def _cut(
         # Followers find out by epochs, in a term that nothing was written in.
         least[tp] = max(least[tp], stand.last_epoch + 1)
     stands = await raised(old, texts, least)
-    cuts = {
-        tp: Settling(texts[tp], stand.leader_epoch, ends[tp])
-        for tp, stand in stands.items()
-        if stand.end > ends[tp]
-    }
-    if cuts:
-        await old.settle_mirrors(cuts)
+    longer = {tp: stand for tp, stand in stands.items() if stand.end > ends[tp]}
+    if longer:
+        await settled(old, texts, longer, ends)
 
 
 async def save(client: ClusterClient, tp: TopicPartition, parting: Parting, folder: Path) -> Path:

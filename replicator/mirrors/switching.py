@@ -13,10 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from protocol.client import NO_RETRIES, ClusterClient
-from protocol.client.mirror_calls import Change, MirrorStand, Settling
-from protocol.client.retry import retrying
-from protocol.errors import KafkaError
+from protocol.client import ClusterClient
+from protocol.client.mirror_calls import Change
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
@@ -38,7 +36,7 @@ from replicator.mirrors.growing import grow
 from replicator.mirrors.lineage import MirrorSource, next_era
 from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition
-from replicator.mirrors.terms import portions, raised
+from replicator.mirrors.terms import portions, raised, settled
 from replicator.settings import LinkSettings
 
 _QUIET_S: Final = 2.0
@@ -305,7 +303,7 @@ async def open_for_writing(
         }
         if eras:
             stood |= await raised(target, texts, eras)
-        aborted += await _ended(target, texts, stood)
+        aborted += await settled(target, texts, stood)
         done += len(some)
         if len(found) > len(some):
             say(f"{done} of {len(found)} partitions have begun a term of their own")
@@ -314,23 +312,3 @@ async def open_for_writing(
     await fencing.open_now(target, texts)
     say(f"writable: {', '.join(sorted(mirrors))}")
     return aborted
-
-
-async def _ended(
-    target: ClusterClient, texts: Mapping[TopicPartition, str], stood: Mapping[TopicPartition, MirrorStand]
-) -> int:
-    """Ends mirrors in the terms of `stood`, or in later ones, which an election meanwhile has begun: they are
-    of the same era. How many transactions were aborted, as far as the last try knows."""
-    terms = {tp: stand.leader_epoch for tp, stand in stood.items()}
-
-    async def once() -> int:
-        try:
-            wanted = {tp: Settling(texts[tp], term) for tp, term in terms.items()}
-            ended = await target.settle_mirrors(wanted, retry=NO_RETRIES)
-        except KafkaError:
-            now = await target.mirror_stands({tp: texts[tp] for tp in terms})
-            terms.update((tp, max(term, now[tp].leader_epoch)) for tp, term in terms.items())
-            raise
-        return sum(each.aborted for each in ended.values())
-
-    return await retrying(once, target.retry)

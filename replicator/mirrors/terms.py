@@ -1,7 +1,7 @@
 """Terms of mirrors, and what their leaders know of the topic: asked for many partitions at once.
 
-Owns raising terms and waiting until all leaders have heard what the controller wrote. What is done to
-thousands of partitions is done some hundred at a time, and says how far it is.
+Owns raising terms, what is done once in a term, and waiting until all leaders have heard what the controller
+wrote. What is done to thousands of partitions is done some hundred at a time, and says how far it is.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeVar
 
-from protocol.client import ClusterClient, RetryPolicy
-from protocol.client.mirror_calls import MirrorStand
+from protocol.client import NO_RETRIES, ClusterClient, RetryPolicy
+from protocol.client.mirror_calls import MirrorStand, Settling
 from protocol.client.retry import retrying
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
@@ -39,6 +39,33 @@ async def raised(
 
     await retrying(seen, _SEEN)
     return found
+
+
+async def settled(
+    client: ClusterClient,
+    texts: Mapping[TopicPartition, str],
+    stands: Mapping[TopicPartition, MirrorStand],
+    cuts: Mapping[TopicPartition, int] | None = None,
+) -> int:
+    """Ends mirrors, or cuts them to offsets, in the terms of `stands`, or in later ones that an election has
+    begun meanwhile: nothing is written in those either. How many transactions were aborted, as far as the
+    last try knows. Raises ProtocolError."""
+    terms = {tp: stand.leader_epoch for tp, stand in stands.items()}
+
+    async def once() -> int:
+        try:
+            wanted = {
+                tp: Settling(texts[tp], term) if cuts is None else Settling(texts[tp], term, cuts[tp])
+                for tp, term in terms.items()
+            }
+            done = await client.settle_mirrors(wanted, retry=NO_RETRIES)
+        except KafkaError:
+            now = await client.mirror_stands({tp: texts[tp] for tp in terms})
+            terms.update((tp, max(term, now[tp].leader_epoch)) for tp, term in terms.items())
+            raise
+        return sum(each.aborted for each in done.values())
+
+    return await retrying(once, client.retry)
 
 
 async def told(

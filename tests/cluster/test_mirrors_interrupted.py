@@ -277,20 +277,41 @@ async def test_a_failover_goes_on_when_a_leader_changes_in_the_middle(pair, clie
     async with mirroring(link):
         await same_logs(east, west, topic, 2)
     mirrors = await find_mirrors(west, link)
-    settle, elected = west.settle_mirrors, []
-
-    async def after_an_election(wanted, **settings):
-        if not elected:
-            tp = TopicPartition(topic, 1)
-            elected.append(tp)
-            await raised(west, {tp: mirrors[topic].text}, {tp: wanted[tp].leader_epoch + 1})
-        return await settle(wanted, **settings)
-
-    monkeypatch.setattr(west, "settle_mirrors", after_an_election)
+    _elect_once(west, monkeypatch)
     async with asyncio.timeout(20):
         await failover(None, west, link, mirrors, quiet)
     for index in (0, 1):
         assert await asyncio.to_thread(write, idempotent(pair.west), topic, ["new"], index) == [None]
+
+
+def _elect_once(client, monkeypatch):
+    """A leader changes between the term that was raised and what is to be done in it."""
+    settle, elected = client.settle_mirrors, []
+
+    async def after_an_election(wanted, **settings):
+        if not elected:
+            tp = max(wanted)
+            elected.append(tp)
+            await raised(client, {tp: wanted[tp].source}, {tp: wanted[tp].leader_epoch + 1})
+        return await settle(wanted, **settings)
+
+    monkeypatch.setattr(client, "settle_mirrors", after_an_election)
+
+
+async def test_a_way_back_goes_on_when_a_leader_changes_in_the_middle(pair, clients, tmp_path, monkeypatch):
+    east, west = clients
+    topic = fresh("elected-back")
+    await create(east, topic)
+    link = mirror_link(pair.east, pair.west, topic)
+    await produce(east, topic, some(3))
+    await mirrored_once(east, west, link, topic)
+    await produce(east, topic, some(2, "only east"))
+    await failover(None, west, link, await find_mirrors(west, link), quiet)
+    names = await reversible(east, west, link, "west->east")
+    _elect_once(east, monkeypatch)
+    (cut,) = await reverse(east, west, names, "west->east", tmp_path, quiet)
+    assert cut.records == 2
+    assert await ends(east, topic) == [3]
 
 
 async def test_an_old_side_with_more_partitions_is_told_so_before_anything_is_changed(
