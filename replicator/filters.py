@@ -7,21 +7,46 @@ decision about a topic comes with its reason, for the status page.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 
 from replicator.cycles import is_cycle
 from replicator.naming import HEARTBEATS, Naming
 
 
+def check_pattern(text: str) -> None:
+    """Raises ValueError for what is no regular expression, or is one that Java reads in another way."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)  # sets within sets
+        try:
+            re.compile(text)
+        except (re.error, FutureWarning) as error:
+            raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+
+
+def split_patterns(text: str) -> tuple[str, ...]:
+    """One text with commas, as MM2 writes lists. Raises ValueError."""
+    found = tuple(filter(None, re.split(r"\s*,\s*", text.strip())))
+    for pattern in found:
+        check_pattern(pattern)
+        plain = re.sub(r"\\.", "", pattern)
+        if plain.count("{") != plain.count("}"):
+            raise ValueError(
+                f"a comma ends a pattern, within braces too, so {pattern!r} would be one: write it without,"
+                " or as a list where a file has lists"
+            )
+    return found
+
+
 class PatternList:
-    """Several regular expressions as one."""
+    """Several regular expressions, each on its own: flags and groups of one mean nothing to the others."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self._pattern = re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
+        self._patterns = tuple(map(re.compile, patterns))
 
     def matches(self, name: str) -> bool:
         """Whether one of them matches the whole name."""
-        return self._pattern is not None and self._pattern.fullmatch(name) is not None
+        return any(pattern.fullmatch(name) for pattern in self._patterns)
 
 
 class TopicFilter:
@@ -57,6 +82,10 @@ class TopicFilter:
 
     def _looks_like_heartbeats(self, topic: str) -> bool:
         return self._heartbeats and topic != HEARTBEATS and self._naming.original(topic) == HEARTBEATS
+
+    def accepts(self, topic: str) -> bool:
+        """Whether it is copied."""
+        return self.refuses(topic) is None
 
     def refuses(self, topic: str) -> str | None:
         """The reason for not copying `topic`; None: it is copied.

@@ -15,9 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from protocol.client import NO_RETRIES, ClusterClient
 from protocol.client.properties import client_security
-from replicator.filters import TopicFilter
+from replicator.filters import TopicFilter, check_pattern, split_patterns
 from replicator.naming import Naming
-from replicator.renaming import Rename
+from replicator.renaming import Rename, wrong_name
 
 Patterns = Annotated[tuple[str, ...], BeforeValidator(lambda value: _patterns(value))]
 
@@ -247,6 +247,13 @@ class LinkSettings(BaseModel):
     flow: Flow = Flow()
     """How much is on the way at a time."""
 
+    @field_validator("separator")
+    @classmethod
+    def _legal(cls, separator: str) -> str:
+        if wrong_name(f"a{separator}b"):
+            raise ValueError("may hold what topic names may: letters, digits, '.', '_' and '-' of ASCII")
+        return separator
+
     @model_validator(mode="after")
     def _two_clusters(self) -> Self:
         if self.source.alias == self.target.alias:
@@ -338,12 +345,10 @@ def progress_topic(source: str, target: str) -> str:
 
 def _patterns(value: object) -> object:
     """A list of regular expressions, or one text with commas as MM2 writes it; all are checked."""
-    items = re.split(r"\s*,\s*", value.strip()) if isinstance(value, str) else value
-    if isinstance(items, list | tuple):
-        for item in items:
-            try:
-                re.compile(str(item))
-            except re.error as error:
-                raise ValueError(f"{item!r} is not a regular expression: {error}") from error
-        return tuple(item for item in items if item != "")
-    return items
+    if isinstance(value, str):
+        return split_patterns(value)
+    if isinstance(value, list | tuple):
+        for item in value:
+            check_pattern(str(item))
+        return tuple(item for item in value if item != "")
+    return value

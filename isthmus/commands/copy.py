@@ -137,13 +137,12 @@ def _properties(file: Path | None) -> dict[str, str]:
 
 
 def _patterns(texts: list[str] | None, option: str) -> tuple[str, ...]:
-    patterns = tuple(part for text in texts or () for part in re.split(r"\s*,\s*", text.strip()) if part)
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            fail(f"{option}: '{pattern}' is not a regular expression: {error}", USAGE)
-    return patterns
+    from replicator.filters import split_patterns
+
+    try:
+        return tuple(part for text in texts or () for part in split_patterns(text))
+    except ValueError as error:
+        fail(f"{option}: {error}", USAGE)
 
 
 def _rules(texts: list[str] | None) -> tuple[Any, ...]:

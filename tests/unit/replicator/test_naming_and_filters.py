@@ -120,6 +120,36 @@ def test_exclusion_wins_patterns_match_whole_names_and_heartbeats_travel_on():
     assert TopicFilter(EAST_WEST, (), ()).refuses("orders") is not None
 
 
+def test_each_pattern_stands_for_itself():
+    taken = settings(topics=r"(?i)orders.*, (?P<x>a)b, (?P<x>c)d, (z)\1").topic_filter()
+    assert [taken.refuses(name) for name in ("Orders-EU", "ab", "cd", "zz")] == [None] * 4
+    assert taken.refuses("AB") is not None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("orders-[0-9]{1,3}", "a comma ends a pattern"),
+        ("payments, orders-[0-9]{1,3}", "a comma ends a pattern"),
+        ("[a-z&&[^b]]+", "set intersection"),
+    ],
+)
+def test_a_pattern_that_would_match_something_else_than_it_says_is_refused(pattern, why):
+    with pytest.raises(ValueError, match=why):
+        settings(topics=pattern)
+
+
+def test_a_list_and_braces_without_a_comma_hold_any_pattern():
+    assert settings(topics=["o{1,3}"]).topic_filter().refuses("ooo") is None
+    assert settings(groups=r"o{3}, a\{b").groups == ("o{3}", r"a\{b")
+
+
+@pytest.mark.parametrize("separator", ["/", " ", "ö"])
+def test_a_separator_that_no_topic_name_may_hold_is_refused(separator):
+    with pytest.raises(ValueError, match="may hold what topic names may"):
+        settings(separator=separator)
+
+
 def test_group_patterns():
     groups = NameFilter((".*",), GROUPS_EXCLUDE)
     assert groups.accepts("billing")
