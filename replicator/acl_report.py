@@ -24,7 +24,7 @@ async def acl_report(source: ClusterClient, target: ClusterClient, settings: Lin
     topics = {name: topic.target_name for name, topic in found.wanted.items()}
     accepts = NameFilter(settings.groups, settings.groups_exclude).accepts
     groups = [one.group_id for one in await source.list_groups() if accepts(one.group_id)]
-    scope = Scope(settings.names(), topics, groups, accepts)
+    scope = Scope(settings.names(), topics, groups, accepts, settings.topic_filter().accepts)
     sync = AclSync(
         source,
         target,

@@ -40,6 +40,7 @@ class Scope:
     topics: Mapping[str, str]
     groups: Collection[str]
     accepts_group: Callable[[str], bool]
+    accepts_topic: Callable[[str], bool]
 
 
 @dataclass(slots=True)
@@ -100,14 +101,14 @@ def plan(
     that is not seen for a moment, or a pattern of the link that was changed, takes nobody's rights away, nor
     does another cluster with the source's alias. `at_most`: somebody allows so many to go at once."""
     made = Plan(owned=dict(owned))
-    for acl, origins in sorted(translated.wanted.items()):
+    for acl, origins in sorted(translated.wanted.items(), key=lambda row: _denies_first(row[0])):
         if acl in target and acl not in owned:
             made.foreign += 1
             continue
         if acl not in target:
             made.create.append(acl)
         made.owned[acl] = Granted(cluster, frozenset(origins) | _left(owned.get(acl), source, cluster))
-    for acl, granted in sorted(owned.items()):
+    for acl, granted in sorted(owned.items(), key=lambda row: _denies_first(row[0]), reverse=True):
         if acl in translated.wanted or granted.cluster != cluster:
             continue
         left = _left(granted, source, cluster)
@@ -180,19 +181,37 @@ def _names(acl: Acl, scope: Scope) -> list[tuple[AclPattern, str]]:
     return _groups(acl, scope) if acl.resource is AclResource.GROUP else []
 
 
+def _denies_first(acl: Acl) -> tuple[AclPermission, Acl]:
+    """So that nobody is allowed for a moment, or after a failure for longer, what is denied."""
+    return acl.permission, acl
+
+
+_ANY_REST = "0-a"
+
+
 def _topics(acl: Acl, scope: Scope) -> list[tuple[AclPattern, str]]:
+    """What is denied holds before its topic is there, where the name can only be the link's: an ALLOW that
+    covers more would let people read until the next pass."""
+    own_names = not scope.naming.identity
+    ahead = acl.permission is AclPermission.DENY and own_names
     everything = acl.pattern is AclPattern.LITERAL and acl.name == _ANY_NAME
-    if everything and scope.topics and not scope.naming.identity:
-        return [(AclPattern.PREFIXED, scope.naming.at_target(""))]
+    if everything and own_names:
+        return [(AclPattern.PREFIXED, scope.naming.at_target(""))] if scope.topics else []
     if everything:  # `*` at the target would cover topics that no source topic stands for
         return [(AclPattern.LITERAL, name) for name in scope.topics.values()]
     if acl.pattern is AclPattern.PREFIXED:
         ours = {name: there for name, there in scope.topics.items() if name.startswith(acl.name)}
         prefix = scope.naming.at_target(acl.name)
-        if all(there == prefix + name[len(acl.name) :] for name, there in ours.items()):
+        if own_names:
+            return [(acl.pattern, prefix)] if ours or ahead else []
+        rests = {name[len(acl.name) :]: there for name, there in ours.items()}
+        rests[_ANY_REST] = scope.naming.at_target(acl.name + _ANY_REST)  # `a=b` says nothing about `a…`
+        if all(there == prefix + rest for rest, there in rests.items()):
             return [(acl.pattern, prefix)] if ours else []
         return [(AclPattern.LITERAL, there) for there in ours.values()]  # renamed: no prefix says the same
     there = scope.topics.get(acl.name)
+    if there is None and ahead and scope.accepts_topic(acl.name):
+        there = scope.naming.at_target(acl.name)
     return [(acl.pattern, there)] if there is not None else []
 
 

@@ -91,19 +91,21 @@ class AclSync:
         self._say(self.REPORT_ONLY if self._report_only else None)
         if self._report_only:
             return
-        if todo.owned != self.owned:
-            before = dict(self.owned)
-            noted = {**self.owned, **todo.owned}  # what is to be revoked stays known until it is gone
-            await self._store(before, noted)
-            self.owned = noted
-        kept = await self._apply(self._target.create_acls, todo.create, "granted")
-        stuck = await self._apply(self._target.delete_acls, todo.revoke, "revoked")
-        self._refused = {**kept, **stuck}
-        after = {acl: why for acl, why in self.owned.items() if acl in todo.owned or acl in stuck}
-        if after != self.owned:
-            await self._store(self.owned, after)
-            self.owned = after
-        self._plan = replace(todo, create=list(kept), revoke=list(stuck), owned=after)
+        await self._note({**self.owned, **{a: why for a, why in todo.owned.items() if a in target}})
+        kept = await self._apply(self._target.create_acls, todo.create, "granted", todo.owned)
+        stuck = await self._apply(self._target.delete_acls, todo.revoke, "revoked", self.owned)
+        refused = {**kept, **stuck}
+        self._refused = {acl: str(error) for acl, error in refused.items()}
+        never = {acl for acl, error in kept.items() if not error.retriable}  # somebody else may grant it yet
+        left = todo.owned.keys() - never | stuck.keys()
+        await self._note({acl: why for acl, why in self.owned.items() if acl in left})
+        self._plan = replace(todo, create=list(kept), revoke=list(stuck), owned=self.owned)
+
+    async def _note(self, owned: dict[Acl, Granted]) -> None:
+        """Stores what is the link's. What is to be revoked stays known until it is gone."""
+        if owned != self.owned:
+            await self._store(self.owned, owned)
+            self.owned = owned
 
     async def _withhold(self, translated: Translated, source: Collection[Acl], cluster: str) -> None:
         """Kept at the target while the source is there to say it (`isthmus links grant-writers`)."""
@@ -141,27 +143,34 @@ class AclSync:
         self.reason = reason
 
     async def _apply(
-        self, call: Callable[[list[Acl]], Awaitable[None]], acls: list[Acl], what: str
-    ) -> dict[Acl, str]:
-        """Those that the target refused, and why; one of them does not stop the others."""
+        self,
+        call: Callable[[list[Acl]], Awaitable[None]],
+        acls: list[Acl],
+        what: str,
+        grants: Mapping[Acl, Granted],
+    ) -> dict[Acl, KafkaError]:
+        """Those that the target refused; one of them does not stop the others. Each is noted before, by what
+        `grants` says of it."""
 
         async def ask(part: list[Acl]) -> Mapping[Acl, None]:
             await call(part)
             return dict.fromkeys(part)
 
-        done, refused = await piecemeal(ask, acls[:1])  # who may not change one may not change any
-        no_right = any(e.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED for e in refused.values())
-        if no_right:
-            self._say("the link may not change ACLs of the target: it needs ALTER on CLUSTER there")
-            return {acl: str(next(iter(refused.values()))) for acl in acls}
-        more, also_refused = await piecemeal(ask, acls[1:])
-        for acl in (*done, *more):
-            _log.info("ACL %s: %s", what, acl)
-        refused |= also_refused
+        refused: dict[Acl, KafkaError] = {}
+        for part in (acls[:1], acls[1:]):  # who may not change one may not change any
+            await self._note({**self.owned, **{acl: grants[acl] for acl in part}})
+            done, not_done = await piecemeal(ask, part)
+            for error in not_done.values():
+                if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    self._say("the link may not change ACLs of the target: it needs ALTER on CLUSTER there")
+                    return dict.fromkeys(acls, error)
+            for acl in done:
+                _log.info("ACL %s: %s", what, acl)
+            refused |= not_done
         for acl, error in refused.items():
             if self._refused.get(acl) != str(error):
                 _log.error("ACL not %s: %s: %s", what, acl, error)
-        return {acl: str(error) for acl, error in refused.items()}
+        return refused
 
     def to_json(self) -> dict[str, Any]:
         """Counts, and the ACLs that are not as they should be."""

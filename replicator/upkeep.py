@@ -125,8 +125,8 @@ class Upkeep:
 
     def _acl_scope(self) -> Scope:
         topics = {name: topic.target_name for name, topic in self._parts.found.wanted.items()}
-        accepts = self._parts.group_filter.accepts
-        return Scope(self._parts.naming, topics, self.groups.translations.keys(), accepts)
+        groups, accepts = self.groups.translations.keys(), self._parts.group_filter.accepts
+        return Scope(self._parts.naming, topics, groups, accepts, self._parts.topic_filter.accepts)
 
     def _checkpoints(self) -> Callable[[], Awaitable[object]]:
         factor = self._parts.settings.checkpoints_topic_replication_factor

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.client import Acl, AclResource, ClusterClient
+from protocol.errors import KafkaError
 from replicator.piecemeal import piecemeal
 from replicator.progress import ProgressStore
 
@@ -49,9 +50,10 @@ async def grant_writers(target: ClusterClient, store: ProgressStore, *, dry_run:
         return result
     noted = {**granted, **{acl: withheld[acl] for acl in new}}
     await store.save_writers(granted, noted)  # first, so that nothing is granted that is not known to be ours
-    result.done, result.refused = await _each(target.create_acls, new)
-    kept = {acl: why for acl, why in noted.items() if acl in granted or acl not in result.refused}
-    await store.save_writers(noted, kept)
+    result.done, refused = await _each(target.create_acls, new)
+    result.refused = {acl: str(error) for acl, error in refused.items()}
+    never = {acl for acl, error in refused.items() if not error.retriable} - granted.keys()
+    await store.save_writers(noted, {acl: why for acl, why in noted.items() if acl not in never})
     return result
 
 
@@ -66,17 +68,18 @@ async def revoke_writers(target: ClusterClient, store: ProgressStore, *, dry_run
     if dry_run:
         result.done = todo
         return result
-    result.done, result.refused = await _each(target.delete_acls, todo)
+    result.done, refused = await _each(target.delete_acls, todo)
+    result.refused = {acl: str(error) for acl, error in refused.items()}
     await store.save_writers(granted, {acl: granted[acl] for acl in result.refused})
     return result
 
 
 async def _each(
     call: Callable[[list[Acl]], Awaitable[None]], acls: Collection[Acl]
-) -> tuple[list[Acl], dict[Acl, str]]:
+) -> tuple[list[Acl], dict[Acl, KafkaError]]:
     async def ask(part: list[Acl]) -> Mapping[Acl, None]:
         await call(part)
         return dict.fromkeys(part)
 
     done, refused = await piecemeal(ask, acls)
-    return sorted(done), {acl: str(error) for acl, error in sorted(refused.items())}
+    return sorted(done), dict(sorted(refused.items()))

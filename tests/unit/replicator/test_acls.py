@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource
+from protocol.errors import ErrorCode, KafkaError
 from replicator import acl_store
 from replicator.acl_rules import (
     NOT_OURS,
@@ -16,8 +17,10 @@ from replicator.acl_rules import (
     still_withheld,
     translate,
 )
+from replicator.acl_sync import AclSync
 from replicator.naming import Naming
 from replicator.progress import Progress
+from replicator.renaming import Rename
 
 READ, WRITE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL
 TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
@@ -31,7 +34,8 @@ def acl(name, operation=READ, permission=ALLOW, pattern=LITERAL, resource=TOPIC,
 
 def scope(*, identity=False, topics=("orders", "orders-eu"), groups=("billing",), accepts=lambda name: True):
     naming = Naming("east", "west", ".", identity)
-    return Scope(naming, {name: naming.at_target(name) for name in topics}, groups, accepts)
+    names = {name: naming.at_target(name) for name in topics}
+    return Scope(naming, names, groups, accepts, lambda name: name != "payroll")
 
 
 def wanted(source, **kw):
@@ -88,9 +92,97 @@ def test_with_identical_names_everything_is_the_topics_of_the_link_and_no_other(
 
 
 def test_topics_that_are_renamed_have_no_prefix_in_common():
-    renamed = Scope(Naming("east", "west", ".", True), {"orders": "sales", "orders-eu": "x"}, (), str)
+    renamed = Scope(Naming("east", "west", ".", True), {"orders": "sales", "orders-eu": "x"}, (), str, str)
     found = translate([acl("ord", pattern=PREFIXED), acl("orders")], renamed)
     assert set(found.wanted) == {acl("sales"), acl("x")}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("orders=sales", acl("sales")),  # `sales.*` at the target is somebody else's
+        (r"(orders.*)=old.\1", acl("old.orders", pattern=PREFIXED)),
+    ],
+)
+def test_a_prefix_is_translated_where_a_rule_renames_all_that_it_covers(rule, expected):
+    naming = Naming("east", "west", ".", identity=True, rename=(Rename.parse(rule),))
+    renamed = Scope(naming, {"orders": naming.at_target("orders")}, (), str, str)
+    assert set(translate([acl("orders", pattern=PREFIXED)], renamed).wanted) == {expected}
+
+
+def test_what_is_denied_is_denied_before_its_topic_is_there():
+    secret, prefixed = acl("secret", ALL, DENY), acl("sec", READ, DENY, pattern=PREFIXED)
+    at_target = {acl("east.secret", ALL, DENY), acl("east.sec", READ, DENY, pattern=PREFIXED)}
+    assert wanted([secret, prefixed]) == at_target
+    assert wanted([secret, prefixed], identity=True) == set()  # there it could be the target's own topic
+    assert wanted([acl("payroll", ALL, DENY)]) == set()  # the link does not copy it
+
+
+def test_what_is_denied_is_denied_before_anything_is_allowed_and_as_long():
+    rows = {acl("ord", READ, DENY, pattern=PREFIXED), acl("orders"), acl("*", pattern=PREFIXED)}
+    rows |= {acl("billing", resource=GROUP), acl("billing", resource=GROUP, permission=DENY)}
+    made = plan(translate(rows, scope()), rows, set(), {}, "E")
+    assert [one.permission for one in made.create] == [DENY, DENY, ALLOW, ALLOW]
+    going = plan(translate(set(), scope()), set(), set(made.create), made.owned, "E", 4)
+    assert [one.permission for one in going.revoke] == [ALLOW, ALLOW, DENY, DENY]
+
+
+class Cluster:
+    """One side of an `AclSync`. `refuses`: with which error, by ACL."""
+
+    cluster_id = "E"
+
+    def __init__(self, *acls):
+        self.acls, self.refuses = set(acls), {}
+
+    async def describe_acls(self, resource):
+        return {one for one in self.acls if one.resource is resource}
+
+    async def create_acls(self, acls):
+        for one in acls:
+            if one in self.refuses:
+                raise KafkaError(self.refuses[one], str(one))
+        self.acls |= set(acls)
+
+    async def delete_acls(self, acls):
+        self.acls -= set(acls)
+
+
+def sync_of(source, target, stored):
+    async def store(before, after):
+        stored.append(after)
+
+    return AclSync(source, target, scope, store, report_only=False)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_REQUEST, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])
+async def test_what_the_target_did_not_take_is_not_the_links_and_stays_when_somebody_else_grants_it(code):
+    source, target, stored = Cluster(acl("orders"), acl("orders-eu")), Cluster(), []
+    sync = sync_of(source, target, stored)
+    mine, refused = acl("east.orders"), acl("east.orders-eu")
+    target.refuses = {refused: code, **({mine: code} if code is not ErrorCode.INVALID_REQUEST else {})}
+    await sync.once()
+    granted = {mine} - target.refuses.keys()
+    assert set(sync.owned) == set(stored[-1]) == granted
+    assert sync.to_json()["granted_by_link"] == len(granted)
+    assert str(refused) in sync.to_json()["refused"]
+    target.acls.add(refused)  # by an administrator
+    source.acls.discard(acl("orders-eu"))
+    target.refuses = {}
+    await sync.once()
+    assert refused in target.acls
+
+
+async def test_what_the_target_may_have_taken_is_the_links():
+    source, target, stored = Cluster(acl("orders"), acl("orders-eu")), Cluster(), []
+    sync = sync_of(source, target, stored)
+    mine = acl("east.orders")
+    target.refuses = {mine: ErrorCode.REQUEST_TIMED_OUT}
+    await sync.once()
+    target.acls.add(mine)  # late
+    source.acls.discard(acl("orders"))
+    await sync.once()
+    assert mine not in target.acls
 
 
 def test_groups_follow_the_links_filter():

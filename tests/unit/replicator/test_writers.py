@@ -28,6 +28,7 @@ ANN, BOB, CARL = (write("east.orders", who) for who in ("ann", "bob", "carl"))
 class Target:
     def __init__(self, *acls, refuses=()):
         self.acls, self.refuses = set(acls), set(refuses)
+        self.code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     async def describe_acls(self, resource):
         return set(self.acls)
@@ -43,7 +44,7 @@ class Target:
     def _check(self, acls):
         for acl in acls:
             if acl in self.refuses:
-                raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, str(acl))
+                raise KafkaError(self.code, str(acl))
 
 
 class Store:
@@ -93,4 +94,14 @@ async def test_what_is_refused_is_said_and_tried_when_asked_again(store):
     assert store.progress.writers().keys() == {CARL}
     target.refuses = set()
     assert (await revoke_writers(target, store, dry_run=False)).done == [CARL]
+    assert target.acls == set()
+
+
+async def test_a_grant_whose_outcome_is_not_known_is_taken_back_with_the_others(store):
+    target = Target(refuses=[ANN])
+    target.code = ErrorCode.REQUEST_TIMED_OUT
+    assert set((await grant_writers(target, store, dry_run=False)).refused) == {ANN}
+    target.acls.add(ANN)  # late
+    target.refuses = set()
+    await revoke_writers(target, store, dry_run=False)
     assert target.acls == set()
