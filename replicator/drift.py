@@ -23,6 +23,7 @@ from replicator.upstream import Upstream
 
 PARTITIONS = "partitions"
 REPLICATION_FACTOR = "replication factor"
+SETTINGS = "settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ async def drift(source: ClusterClient, target: ClusterClient, settings: LinkSett
     """All rows by topic and key. Raises ProtocolError when a cluster cannot be asked."""
     found = await found_now(source, target, settings)
     pairs = {name: topic for name, topic in found.wanted.items() if topic.target is not None}
-    here = await described(source, list(pairs))
-    there = await described(target, [topic.target_name for topic in pairs.values()])
+    here, unread = await described(source, list(pairs))
+    there, unread_there = await described(target, [topic.target_name for topic in pairs.values()])
     ours = (await ProgressStore(target, settings.progress_topic).refresh()).settings
     rule = CopyRule(PatternList(settings.config_properties_exclude), settings.use_defaults_from == "source")
     rows: list[Drift] = []
@@ -71,6 +72,9 @@ async def drift(source: ClusterClient, target: ClusterClient, settings: LinkSett
         rows += shape(topic, settings.replication_factor)
         if name in here and topic.target_name in there:
             rows += _settings(topic, here[name], there[topic.target_name], ours.get(name, {}), rule)
+        elif (error := unread.get(name) or unread_there.get(topic.target_name)) is not None:
+            why = f"cannot be compared: {error}"
+            rows.append(Drift(name, topic.target_name, SETTINGS, None, None, Owner.LINK, Action.NONE, why))
     return rows if settings.sync_topic_configs else [_not_synced(row) for row in rows]
 
 

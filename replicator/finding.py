@@ -53,6 +53,8 @@ class Finding:
         found = await self.look()
         if make_topics:
             found = await self._make(found)
+        else:
+            parts.topics.forget_problems()
         parts.found = self._renewal.hold_back(found)
         parts.partitions.reconcile(found.wanted)
 

@@ -342,6 +342,7 @@ class Link:
             **self._reach.troubles.texts,
             **self._jobs.troubles.texts,
             **self._parts.topics.problems,
+            **{f"settings of {name}": text for name, text in self._parts.topics.settings_problems.items()},
             **({"workers": self._sharing.problem} if self._sharing.problem else {}),
             **({"settings": wishes} if wishes else {}),
             **({"transactions": transactions} if transactions else {}),

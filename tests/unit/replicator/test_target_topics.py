@@ -3,6 +3,7 @@
 import pytest
 
 from protocol.client import ConfigEntry, ConfigSource, PartitionMetadata, TopicMetadata
+from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode, KafkaError
 from replicator.discovery import Wanted
 from replicator.drift import PARTITIONS, REPLICATION_FACTOR, shape
@@ -22,14 +23,29 @@ class Cluster:
         self.configs = configs
         self.refusal = None
         self.made = []
+        self.unreadable = {}
+        self.wrong = {}
+        """What it refuses to be set, by setting."""
 
     async def describe_configs(self, names, *, retry=None):
+        for name in names:
+            if name in self.unreadable:
+                raise KafkaError(self.unreadable[name], name)
         found = {name: self.configs[name] for name in names if name in self.configs}
         if len(found) < len(names):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
         return found
 
-    async def create_topics(self, topics):
+    async def alter_configs(self, changes, *, retry=None):
+        for change in changes.values():
+            for key in change:
+                if key in self.wrong:
+                    raise KafkaError(self.wrong[key], key)
+        for name, change in changes.items():
+            for key, value in change.items():
+                self.configs[name][key] = own(value) if value is not None else default("0")
+
+    async def create_topics(self, topics, *, retry=None):
         if self.refusal is not None:
             raise self.refusal
         self.made += topics
@@ -37,6 +53,10 @@ class Cluster:
 
 def own(value):
     return ConfigEntry(value, ConfigSource.TOPIC, False, False)
+
+
+def default(value):
+    return ConfigEntry(value, ConfigSource.DEFAULT, False, False)
 
 
 @pytest.fixture
@@ -68,6 +88,72 @@ async def test_a_topic_that_could_not_be_made_is_tried_again(clusters, topics):
     clusters[1].refusal = None
     assert await topics.ensure(wanted)
     assert topics.problems == {}
+
+
+async def test_a_problem_goes_with_its_topic_and_with_the_lead(clusters, topics):
+    clusters[1].refusal = KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "3 > 1 brokers")
+    await topics.ensure([Wanted(topic("orders"), "east.orders", None)])
+    await topics.ensure([])  # it was deleted at the source
+    assert topics.problems == {}
+    await topics.ensure([Wanted(topic("orders"), "east.orders", None)])
+    topics.forget_problems()
+    assert topics.problems == {}
+
+
+async def test_a_topic_that_is_there_and_not_shown_is_a_problem_until_it_is_shown(clusters, topics):
+    hidden = [Wanted(topic("orders"), "east.orders", None)]
+    clusters[1].refusal = KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, "east.orders")
+    assert await topics.ensure(hidden)  # somebody else made it just now: look again
+    assert topics.problems == {}
+    assert not await topics.ensure(hidden)
+    assert "DESCRIBE" in topics.problems["orders"]
+    assert not await topics.ensure([Wanted(topic("orders"), "east.orders", topic("east.orders"))])
+    assert topics.problems == {}
+
+
+async def test_a_target_that_does_not_answer_is_not_asked_for_each_topic(clusters, topics):
+    clusters[0].configs["payments"] = {}
+    clusters[1].refusal = ConnectionLostError("gone")
+    wanted = [Wanted(topic(name), f"east.{name}", None) for name in ("orders", "payments")]
+    assert not await topics.ensure(wanted)
+    assert topics.problems.keys() == {"orders"}
+
+
+PAIR = [Wanted(topic("orders"), "east.orders", topic("east.orders"))]
+
+
+@pytest.fixture
+def pair(clusters):
+    source, target = clusters
+    source.configs["orders"] = {"retention.ms": own("7"), "remote.storage.enable": own("true"), "a": own("1")}
+    target.configs["east.orders"] = {key: default("0") for key in source.configs["orders"]}
+    return clusters
+
+
+async def test_a_setting_that_the_target_refuses_keeps_it_from_none_of_the_others(pair, topics):
+    source, target = pair
+    target.wrong = {"remote.storage.enable": ErrorCode.INVALID_CONFIG}
+    assert await topics.sync_settings(PAIR) == {"east.orders": {"retention.ms": "7", "a": "1"}}
+    assert topics.ours["orders"] == {"retention.ms": "7", "a": "1"}
+    assert list(topics.settings_problems) == ["orders"]
+    assert "remote.storage.enable: " in topics.settings_problems["orders"]
+    del source.configs["orders"]["a"]
+    target.wrong["a"] = ErrorCode.POLICY_VIOLATION  # to be taken back
+    assert await topics.sync_settings(PAIR) == {}
+    assert topics.ours["orders"] == {"retention.ms": "7", "a": "1"}
+    target.wrong = {}
+    assert await topics.sync_settings(PAIR) == {"east.orders": {"remote.storage.enable": "true", "a": None}}
+    assert topics.settings_problems == {}
+
+
+@pytest.mark.parametrize(("side", "name"), [(0, "orders"), (1, "east.orders")])
+async def test_settings_that_cannot_be_read_are_said_not_to_be_in_step(pair, topics, side, name):
+    pair[side].unreadable[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert await topics.sync_settings(PAIR) == {}
+    assert "TOPIC_AUTHORIZATION_FAILED" in topics.settings_problems["orders"]
+    pair[side].unreadable[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # deleted just now
+    assert await topics.sync_settings(PAIR) == {}
+    assert topics.settings_problems == {}
 
 
 @pytest.mark.parametrize(
