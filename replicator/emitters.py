@@ -8,11 +8,14 @@ are what the link then carries to the target as `<source>.heartbeats`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from protocol.errors import KafkaError
 from protocol.types import TopicPartition
-from replicator.internal_topics import InternalTopic
+from replicator.internal_topics import InternalTopic, is_gone
 from replicator.layouts import LONGEST_TEXT, Checkpoint, Heartbeat, OffsetSync
+from replicator.open_transactions import Row
 from replicator.translate import GroupTranslation
 from transfer.ledger import PartitionLedger
 
@@ -36,6 +39,17 @@ class Heartbeats:
         for topic, beat in flows:
             await topic.ensure_once()
             await topic.append([(beat.key(), beat.value())])
+
+
+async def _write(topic: InternalTopic, rows: Sequence[Row], emitted: dict[Any, Any]) -> None:
+    """A topic that somebody has deleted is made again at the next attempt, and gets all."""
+    await topic.ensure_once()
+    try:
+        await topic.append(rows)
+    except KafkaError as error:
+        if is_gone(error):
+            emitted.clear()
+        raise
 
 
 class OffsetSyncs:
@@ -62,8 +76,7 @@ class OffsetSyncs:
                 continue
             new.append(sync)
         if new:
-            await self._topic.ensure_once()
-            await self._topic.append([(sync.key(), sync.value()) for sync in new])
+            await _write(self._topic, [(sync.key(), sync.value()) for sync in new], self._emitted)
             self._emitted.update({TopicPartition(sync.topic, sync.partition): sync for sync in new})
         return len(new)
 
@@ -89,8 +102,7 @@ class Checkpoints:
                 said = position.metadata if len(position.metadata.encode()) <= LONGEST_TEXT else ""
                 new.append(Checkpoint(group, tp.topic, tp.partition, *now, said))
         if new:
-            await self._topic.ensure_once()
-            await self._topic.append([(point.key(), point.value()) for point in new])
+            await _write(self._topic, [(point.key(), point.value()) for point in new], self._emitted)
             for point in new:
                 tp = TopicPartition(point.topic, point.partition)
                 self._emitted[point.group, tp] = (point.upstream, point.downstream)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NewTopic
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records.building import build_batch
 from protocol.records.compression import Codec
 from protocol.records.header import iter_headers
@@ -25,6 +25,22 @@ _ROWS_PER_BATCH = 500
 _BYTES_PER_BATCH = 512 << 10
 
 
+class NotKeptError(ProtocolError):
+    """The topic would lose what is stored in it, and the link would begin anew: all would be copied twice."""
+
+    def __init__(self, topic: str, policy: str) -> None:
+        super().__init__(topic, policy)
+        self._what = f"{topic} has cleanup.policy={policy}, so that it loses what the link keeps there"
+        self.to_do = f"set cleanup.policy=compact on {topic}"
+
+    @property
+    def what(self) -> str:
+        return self._what
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.to_do}"
+
+
 class InternalTopic:
     """One such topic. `configs` are added to `cleanup.policy=compact` when it is created."""
 
@@ -35,7 +51,9 @@ class InternalTopic:
         *,
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
+        must_keep: bool = False,
     ) -> None:
+        """`must_keep`: one whose rows are dropped by age or size is refused."""
         self.name = name
         self._client = client
         self._tp = TopicPartition(name, 0)
@@ -44,11 +62,14 @@ class InternalTopic:
         self._position = -1
         self._transactions = OpenTransactions()
         self._ensured = False
+        self._must_keep = must_keep
 
     async def ensure(self) -> None:
-        """Creates the topic if it is not there."""
+        """Creates the topic if it is not there. Raises NotKeptError."""
         found = (await self._client.metadata([self.name])).topics.get(self.name)
         if found is not None and not found.error:
+            if self._must_keep:
+                await self._check_kept()
             return
         topic = NewTopic(self.name, 1, self._replication_factor, self._configs)
         try:
@@ -63,6 +84,18 @@ class InternalTopic:
                 )
             raise
 
+    async def _check_kept(self) -> None:
+        try:
+            configs = (await self._client.describe_configs([self.name], keys=["cleanup.policy"]))[self.name]
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                return  # as Kafka Connect: whoever made the topic is trusted
+            raise
+        policy = configs.get("cleanup.policy")
+        if policy is not None and policy.value is not None and policy.value != "compact":
+            raise NotKeptError(self.name, policy.value)
+        self._must_keep = False
+
     async def ensure_once(self) -> None:
         """As `ensure`, but asks only until it has succeeded."""
         if not self._ensured:
@@ -70,9 +103,14 @@ class InternalTopic:
             self._ensured = True
 
     async def append(self, rows: Sequence[Row]) -> None:
-        """Writes rows in order, with acks=all."""
-        for batch in batches_of(rows):
-            await self._client.produce(self._tp, batch)
+        """Writes rows in order, with acks=all. After a KafkaError that `is_gone`, none is there any more."""
+        try:
+            for batch in batches_of(rows):
+                await self._client.produce(self._tp, batch)
+        except KafkaError as error:
+            if is_gone(error):
+                self._ensured = False
+            raise
 
     async def read_new(self, *, must_exist: bool = False) -> list[Row]:
         """Rows behind those read before, up to what is there now. A missing topic has none.
@@ -106,6 +144,11 @@ class InternalTopic:
     def open_transaction(self, key: bytes) -> tuple[int, int] | None:
         """Producer id and first offset of a transaction with a row of that key and no marker as last read."""
         return self._transactions.holding(key)
+
+
+def is_gone(error: KafkaError) -> bool:
+    """Whether the topic is not there any more."""
+    return error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def batches_of(rows: Sequence[Row]) -> list[bytes]:

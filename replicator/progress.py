@@ -249,7 +249,9 @@ class ProgressStore:
 
     def __init__(self, client: ClusterClient, topic: str, replication_factor: int = -1) -> None:
         self.name = topic
-        self._topic = InternalTopic(client, topic, replication_factor=replication_factor, configs=_CONFIGS)
+        self._topic = InternalTopic(
+            client, topic, replication_factor=replication_factor, configs=_CONFIGS, must_keep=True
+        )
         self._progress = Progress()
         self._reading = asyncio.Lock()  # rows count in the order of the log
         self.epoch = 0

@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
-from protocol.client import LATEST, Fetched, ListedOffset, NewTopic
+from protocol.client import (
+    LATEST,
+    ConfigEntry,
+    ConfigSource,
+    Fetched,
+    ListedOffset,
+    NewTopic,
+    TopicMetadata,
+)
 from protocol.client.metadata import Metadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch
 from protocol.types import TopicPartition
-from replicator.internal_topics import InternalTopic
+from replicator.internal_topics import InternalTopic, NotKeptError
 from replicator.progress import ProgressStore
 
 
@@ -74,3 +82,38 @@ async def test_too_few_brokers_for_a_topic_of_the_link_is_said_with_what_to_do()
     with pytest.raises(KafkaError) as caught:
         await InternalTopic(Small(""), "links", replication_factor=3).ensure()  # type: ignore[arg-type]
     assert "replication factor lower" in caught.value.to_do
+
+
+class Made(Topic):
+    """One that somebody has made before the link."""
+
+    def __init__(self, policy: str | ErrorCode) -> None:
+        super().__init__("bbb")
+        self.policy = policy
+
+    async def metadata(self, names: list[str]) -> Metadata:
+        topic = TopicMetadata(names[0], bytes(16), ErrorCode.NONE, False, {})
+        return Metadata(None, -1, topics={names[0]: topic})
+
+    async def describe_configs(
+        self, names: list[str], *, keys: list[str]
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        assert keys == ["cleanup.policy"]
+        if isinstance(self.policy, ErrorCode):
+            raise KafkaError(self.policy, names[0])
+        return {names[0]: {keys[0]: ConfigEntry(self.policy, ConfigSource.TOPIC, False, False)}}
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+async def test_progress_is_not_stored_where_retention_would_take_it(policy: str) -> None:
+    made = Made(policy)
+    store = ProgressStore(made, "links")  # type: ignore[arg-type]
+    with pytest.raises(NotKeptError, match=r"set cleanup\.policy=compact on links"):
+        await store.load()
+    made.policy = "compact"
+    await store.load()
+    await InternalTopic(Made(policy), "heartbeats").ensure()  # type: ignore[arg-type]
+
+
+async def test_a_policy_that_may_not_be_seen_is_trusted() -> None:
+    await ProgressStore(Made(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "links").load()  # type: ignore[arg-type]
