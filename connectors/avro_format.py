@@ -25,7 +25,7 @@ from protocol.types import Buffer
 SUFFIX = "avro"
 BLOCK_BYTES = 256 * 1024
 BATCH_BYTES = 512 * 1024
-"""Payload after which a restored batch is closed; well below every broker's default limit."""
+"""What a restored batch of several records may hold; well below every broker's default limit."""
 BATCH_RECORDS = 10_000
 BATCH_SPAN = 2**31 - 1
 """Offset deltas inside a batch are 32 bits; a compacted source may have larger holes."""
@@ -131,20 +131,26 @@ def rows_to_batches(
     for row in rows:
         if row["offset"] < from_offset:
             continue
+        headers = [(header["name"], header["value"]) for header in row["headers"]]
+        length = len(row["key"] or b"") + len(row["value"] or b"")
+        length += sum(len(name) + len(value or b"") for name, value in headers)
         if records and (
-            size >= BATCH_BYTES
+            size + length > BATCH_BYTES
             or len(records) >= BATCH_RECORDS
             or row["offset"] - records[0].offset > BATCH_SPAN
         ):
             yield _close(records, codec)
             records, size = [], 0
-        headers = [(header["name"], header["value"]) for header in row["headers"]]
         records.append(Record(row["offset"], row["timestamp"], row["key"], row["value"], headers))
-        size += len(row["key"] or b"") + len(row["value"] or b"")
+        size += length
     if records:
         yield _close(records, codec)
 
 
 def _close(records: list[Record], codec: Codec) -> tuple[bytes, int]:
     batch = build_batch(records, codec=codec, base_offset=records[0].offset, preserve_offsets=True)
+    if len(batch) > BATCH_BYTES and codec is not Codec.ZSTD:
+        # A record that was small enough for its topic as it was compressed there has to be so again.
+        other = build_batch(records, codec=Codec.ZSTD, base_offset=records[0].offset, preserve_offsets=True)
+        batch = min(batch, other, key=len)
     return batch, records[-1].offset + 1

@@ -107,7 +107,13 @@ class _Backup:
         gate = asyncio.Semaphore(self._settings.partitions_at_once)
         try:
             async with (
-                PartitionRuns(source, self._sink, stall_s=self._settings.stall_s, moved=self._moved) as runs,
+                PartitionRuns(
+                    source,
+                    self._sink,
+                    stall_s=self._settings.stall_s,
+                    moved=self._moved,
+                    sink_answers=True,  # the object store's own time limits end what it does not take
+                ) as runs,
                 asyncio.TaskGroup() as tasks,
             ):
                 for run in self._runs.values():

@@ -47,11 +47,19 @@ class PartitionRuns:
     """An engine's observer that brings partitions to their ends."""
 
     def __init__(
-        self, source: BatchSource, sink: BatchSink, *, stall_s: float, moved: Callable[[int], None]
+        self,
+        source: BatchSource,
+        sink: BatchSink,
+        *,
+        stall_s: float,
+        moved: Callable[[int], None],
+        sink_answers: bool = False,
     ) -> None:
-        """`moved` hears how many source offsets were dealt with."""
+        """`moved` hears how many source offsets were dealt with. `sink_answers`: what it was given is taken
+        or refused in the end, however slow it is, so only the source's silence counts."""
         self._engine = Engine(source, sink, self)
         self._stall_s = stall_s
+        self._sink_answers = sink_answers
         self._moved = moved
         self._runs: dict[TopicPartition, PartitionRun] = {}
         self._pump: asyncio.Task[None] | None = None
@@ -111,6 +119,8 @@ class PartitionRuns:
             if self._pump in done:
                 self._pump.result()
                 return "the transfer ended early"
+            if self._sink_answers and self._engine.is_writing(run.source):
+                run.moved_at = time.monotonic()
             silent = time.monotonic() - run.moved_at
             if silent >= self._stall_s:
                 return f"nothing came for {silent:.0f} s at offset {run.ledger.next_source_offset}"

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 from connectors import catalogue
 from connectors.backup_source import BackupSource
@@ -64,14 +65,14 @@ async def restore(settings: RestoreSettings, progress: Report = quiet) -> Restor
         run = _Restore(settings, store, client, manifest, restore_id, (producer[0], producer[1]), progress)
         run.warnings += checked.warnings
         try:
-            await run.make_topics(checked.plans)
-            await run.copy()
-            await run.read_back()
+            await run.make_topics(checked.plans, begun.report if begun is not None else None)
+            if not run.is_counted:
+                await run.copy()
+                await run.read_back()
             await run.give_settings()
-            groups = await run.restore_groups()
+            return await run.finish(await run.restore_groups())
         except (ConnectorError, ProtocolError) as error:
             raise await run.broke_off(error) from error
-        return await run.finish(groups)
 
 
 def _all(manifest: Manifest) -> tuple[str, ...]:
@@ -110,54 +111,77 @@ class _Restore:
         self._found: dict[TopicPartition, int] = {}
         """Records that the target held when this run began, by the target's partition."""
         self._counts: dict[TopicPartition, int] = {}
+        self._counted: RestoreReport | None = None
+        """Kept once everything was read back: then topics get their settings, and readers and writers."""
         self._done = 0
         self.warnings: list[str] = []
         self.problems: list[str] = list(manifest.problems)
         self.resumed = False
 
-    async def make_topics(self, plans: tuple[TopicPlan, ...]) -> None:
-        """State first, so that a topic that appears is known as ours even if we end here."""
+    @property
+    def is_counted(self) -> bool:
+        """Whether an earlier run has read everything back."""
+        return self._counted is not None
+
+    async def make_topics(self, plans: tuple[TopicPlan, ...], counted: RestoreReport | None) -> None:
+        """State first, so that a topic that appears is known as ours even if we end here. `counted`: of the
+        run before, if it came so far; it holds while all of its topics are there."""
         states = {plan.topic.name: plan.existing or _not_made(plan) for plan in plans}
         self.resumed = any(plan.begun for plan in plans)
-        await self._store_state(states)
+        self._counted = counted if all(plan.begun for plan in plans) else None
+        await self._store_state("running", states)
         for plan in plans:
             state = states[plan.topic.name]
             settings = RestoredSettings(self._client, plan)
             if plan.existing is None:
                 topic_id = await settings.create()
                 state = states[plan.topic.name] = state.model_copy(update={"topic_id": topic_id})
-                await self._store_state(states)
-            else:
+                await self._store_state("running", states)
+            elif self._counted is None:
                 await settings.hold()
             self._topics.append(_Topic(plan, state, settings))
-            self._warn_of_retention(plan)
+        if self._counted is not None:
+            self._take_over(self._counted)
 
-    async def _store_state(self, states: dict[str, TargetState], problem: str = "") -> None:
-        state = RestoreState(
-            state="running",
+    def _take_over(self, counted: RestoreReport) -> None:
+        targets = {topic.plan.topic.name: topic.plan.target for topic in self._topics}
+        for topic in counted.topics:
+            for part in topic.partitions:
+                tp = TopicPartition(topic.source, part.partition)
+                there = TopicPartition(targets[topic.source], part.partition)
+                backed = self._manifest.partition(tp)
+                self._runs[tp] = PartitionRun(
+                    tp, there, backed.start_offset, backed.end_offset, part.read_ledger()
+                )
+                self._counts[tp] = part.read_back
+
+    async def _store_state(
+        self,
+        state: Literal["running", "done"],
+        topics: dict[str, TargetState],
+        report: RestoreReport | None = None,
+        problem: str = "",
+    ) -> None:
+        held = RestoreState(
+            state=state,
             started_ms=self._started_ms,
             target_cluster_id=self._client.cluster_id or "",
             producer=self._producer,
-            topics=states,
+            topics=topics,
+            report=report or self._counted,
             problem=problem,
         )
-        await write_state(self._store, self._settings.backup_id, self._restore_id, state)
+        await write_state(self._store, self._settings.backup_id, self._restore_id, held)
 
-    def _warn_of_retention(self, plan: TopicPlan) -> None:
-        retention = plan.topic.configs.get("retention.ms")
-        gone = expiring(plan.topic, int(retention or "-1"), int(time.time() * 1000))
-        if gone:
-            self.warnings.append(
-                f"{plan.target}: {gone} records are older than retention.ms={retention} and will be deleted "
-                "by the target now that the restore is finished"
-            )
+    def _states(self) -> dict[str, TargetState]:
+        return {topic.plan.topic.name: topic.state for topic in self._topics}
 
     async def broke_off(self, error: Exception) -> RestoreError:
         """What to raise: it says what the target is left with, and what to do. Kept in the state as well."""
         text = f"restore of {self._manifest.backup_id} broke off: {error}. {self._left()}"
         if self._topics:
             try:
-                await self._store_state({t.plan.topic.name: t.state for t in self._topics}, text)
+                await self._store_state("running", self._states(), problem=text)
             except ConnectorError as unstored:
                 _log.warning("that the restore broke off is not noted in the store: %s", unstored)
         return RestoreError(text)
@@ -165,6 +189,11 @@ class _Restore:
     def _left(self) -> str:
         if not self._topics:
             return "The target has no topic of it; the same command begins again"
+        if self._counted is not None:
+            return (
+                f"All {self._counted.records} records are there and were read back; settings of topics and"
+                " offsets of groups come when the same command goes on"
+            )
         parts = []
         for topic in self._topics:
             plan = topic.plan
@@ -263,10 +292,21 @@ class _Restore:
         ]
         if wrong:
             raise RestoreError("the restored data does not match: " + "; ".join(wrong))
+        self._counted = self._report([])
+        await self._store_state("running", self._states())
 
     async def give_settings(self) -> None:
         for topic in self._topics:
             self.problems += await topic.settings.release()
+            self._warn_of_retention(topic)
+
+    def _warn_of_retention(self, topic: _Topic) -> None:
+        retention_ms = topic.settings.retention_ms
+        if gone := expiring(topic.plan.topic, retention_ms, int(time.time() * 1000)):
+            self.warnings.append(
+                f"{topic.plan.target}: {gone} records are older than retention.ms={retention_ms} and will be"
+                " deleted by the target now that the restore is finished"
+            )
 
     async def restore_groups(self) -> list[RestoredGroup]:
         table = TranslationTable(
@@ -286,7 +326,13 @@ class _Restore:
         return [group for group in restored if group is not None]
 
     async def finish(self, groups: list[RestoredGroup]) -> RestoreReport:
-        report = RestoreReport(
+        report = self._report(groups)
+        await self._store_state("done", self._states(), report)
+        _log.info("restore %s of %s: %d records", self._restore_id, report.backup_id, report.records)
+        return report
+
+    def _report(self, groups: list[RestoredGroup]) -> RestoreReport:
+        return RestoreReport(
             restore_id=self._restore_id,
             backup_id=self._manifest.backup_id,
             target_cluster_id=self._client.cluster_id or "",
@@ -298,17 +344,6 @@ class _Restore:
             problems=(*self.problems, *(group.problem for group in groups if group.problem)),
             warnings=tuple(self.warnings),
         )
-        state = RestoreState(
-            state="done",
-            started_ms=self._started_ms,
-            target_cluster_id=self._client.cluster_id or "",
-            producer=self._producer,
-            topics={topic.plan.topic.name: topic.state for topic in self._topics},
-            report=report,
-        )
-        await write_state(self._store, self._settings.backup_id, self._restore_id, state)
-        _log.info("restore %s of %s: %d records", self._restore_id, report.backup_id, report.records)
-        return report
 
     def _restored(self, topic: _Topic) -> RestoredTopic:
         tps = [TopicPartition(topic.plan.topic.name, p.partition) for p in topic.plan.topic.partitions]

@@ -116,6 +116,7 @@ class RestoreState(_Model):
     topics: dict[str, TargetState]
     """By the backup's topic name."""
     report: RestoreReport | None = None
+    """While it runs: what was read back, before topics got their settings and groups their offsets."""
     problem: str = ""
     """Why the last run broke off, and what it left."""
 
@@ -146,6 +147,6 @@ async def write_state(store: ObjectStore, backup_id: str, restore_id: str, state
 async def read_report(store: ObjectStore, backup_id: str, restore_id: str) -> RestoreReport:
     """Raises BackupError when there is no finished restore of that id."""
     state = await read_state(store, backup_id, restore_id)
-    if state is None or state.report is None:
+    if state is None or state.report is None or state.state != "done":
         raise BackupError(f"there is no finished restore {restore_id} of backup {backup_id}")
     return state.report

@@ -29,6 +29,8 @@ class RestoredSettings:
         own = plan.existing.own if plan.existing is not None and not plan.existing.created else None
         self._wanted = wanted_overrides(plan.topic) if own is None else own
         self.refused: list[RefusedSetting] = []
+        self.retention_ms = -1
+        """By time, of the topic as it was given back: its own or the target's; -1: nothing goes by age."""
 
     async def create(self) -> str:
         """Creates the topic with the backup's overrides, held ones aside. Returns its id (text)."""
@@ -56,7 +58,10 @@ class RestoredSettings:
         wanted = {key: value for key, value in self._wanted.items() if key not in refused}
         await self._apply(target, final(wanted, self._held))
         refused = {entry.key for entry in self.refused}
-        now = overrides((await self._client.describe_configs([target]))[target])
+        entries = (await self._client.describe_configs([target]))[target]
+        if "delete" in (entries["cleanup.policy"].value or ""):
+            self.retention_ms = int(entries["retention.ms"].value or -1)
+        now = overrides(entries)
         problems = [
             f"topic {target}: setting {entry.key}={entry.value} is refused by the target: {entry.reason}"
             for entry in self.refused

@@ -16,9 +16,11 @@ async def latest_restore(store: ObjectStore, backup_id: str, cluster_id: str) ->
     for info in await store.list(prefix):
         restore_id = info.key.removeprefix(prefix).removesuffix(".json")
         state = await read_state(store, backup_id, restore_id)
-        if state is not None and state.report is not None and state.target_cluster_id == cluster_id:
+        if state is None or state.target_cluster_id != cluster_id:
+            continue
+        if state.report is not None and state.state == "done":
             reports.append(state.report)
-        elif state is not None and state.problem and state.target_cluster_id == cluster_id:
+        elif state.problem:
             broken = f"; {state.problem}"
     if not reports:
         raise BackupError(f"backup {backup_id} was never fully restored into cluster {cluster_id}{broken}")

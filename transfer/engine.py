@@ -121,6 +121,11 @@ class Engine:
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self._lanes
 
+    def is_writing(self, tp: TopicPartition) -> bool:
+        """Whether something of it is on its way to the sink."""
+        lane = self._lanes.get(tp)
+        return lane is not None and bool(lane.writes)
+
     async def start(
         self, tp: TopicPartition, target: TopicPartition, from_offset: int, *, until: int | None = None
     ) -> None:

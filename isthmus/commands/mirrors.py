@@ -35,7 +35,9 @@ app = typer.Typer(
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", help="these only; all of the link by default")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="say what would happen, and change nothing")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="say what would happen, and end as that would; change nothing")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="do it without asking")]
 Timeout = Annotated[float, typer.Option("--timeout", help="seconds for what is left to copy", min=1)]
 SaveTo = Annotated[
@@ -138,6 +140,8 @@ def failover(
     before = run_connectors(lambda: ask_risks(settings, names), target_only(asked))
     if dry_run:
         show_risks(link, before, as_json=as_json)
+        if any(risk.records or not risk.is_exact for risk in before.risks):
+            raise typer.Exit(DIFFERENCES)
         return
     confirm(plan(f"fail over to {settings.target.alias} now", before), yes=yes)
 
@@ -225,6 +229,7 @@ def reverse(
     before = run_connectors(lambda: ask_partings(settings, back, names), asked)
     if dry_run:
         show_cuts(link, before, as_json=as_json)
+        _end_if_cut(before)
         return
     confirm(cut_plan(settings, before, save_to), yes=yes)
 
@@ -239,8 +244,7 @@ def reverse(
     done = run_connectors(work, asked)
     show_cuts(link, done, as_json=as_json)
     note(f"copying goes on with: isthmus replicate {file} --link '{back.name}'")
-    if any(each.records for each in done):
-        raise typer.Exit(DIFFERENCES)
+    _end_if_cut(done)
 
 
 @app.command("truncate-and-restore")
@@ -269,6 +273,7 @@ def truncate_and_restore(
     before = run_connectors(lambda: ask_partings(settings, back, names, begun=True), asked)
     if dry_run:
         show_cuts(link, before, as_json=as_json)
+        _end_if_cut(before)
         return
     confirm(cut_plan(settings, before, save_to), yes=yes)
 
@@ -292,6 +297,11 @@ def truncate_and_restore(
                 say(f"group {group}: {reason}")
     note(f"copying goes on with: isthmus replicate {file} --link '{link}'")
     if any(row["records"] for row in found["cut"]):
+        raise typer.Exit(DIFFERENCES)
+
+
+def _end_if_cut(found: list[Parting]) -> None:
+    if any(each.records for each in found):
         raise typer.Exit(DIFFERENCES)
 
 

@@ -87,15 +87,23 @@ async def test_the_whole_way_there_and_back_by_commands(pair, clients, tmp_path)
         out, err = await link.communicate()
     assert link.returncode == 0, err
     assert b"ready" in out
+    failover = ("mirrors", "failover", "east->west", "-f", file, "--dry-run", "--json")
+    out, _ = await run(*failover)
+    assert json.loads(out)["at_risk"][topic]["records"] == 0
     await produce(east, topic, some(3, "lost"))
+    out, _ = await run(*failover, code=3)  # as it would end
+    assert json.loads(out)["at_risk"][topic]["records"] == 3
     out, _ = await run("mirrors", "failover", "east->west", "-f", file, "--yes", code=3)
     assert "lost: 3 records" in out
     _, err = await run("mirrors", "failover", "east->west", "-f", file, "--yes", code=1)
     assert "no mirror" in err
     await produce(west, topic, some(4, "west"))
+    reverse = ("mirrors", "reverse", "east->west", "-f", file, "--dry-run", "--json")
+    out, _ = await run(*reverse, code=3)
+    assert json.loads(out)["records_cut"] == 3
     saved = tmp_path / "saved"
     restore = ("mirrors", "truncate-and-restore", "east->west", "-f", file, "--save-to", saved)
-    out, _ = await run(*restore, "--dry-run", "--json")
+    out, _ = await run(*restore, "--dry-run", "--json", code=3)
     assert json.loads(out)["records_cut"] == 3
     assert await ends(east, topic) == [13]
     out, err = await run(*restore, "--yes", "--json", code=3)

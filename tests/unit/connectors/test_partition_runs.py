@@ -42,6 +42,25 @@ class Silent:
     async def aclose(self) -> None: ...
 
 
+class Slow(Silent):
+    """A sink that takes longer than a source may be silent."""
+
+    async def write(self, tp: TopicPartition, part: Chunk) -> Copied:
+        await asyncio.sleep(2.5)
+        return Copied((), part.next_offset, 10, 1000, (), first_source_offset=part.first_offset)
+
+
+async def test_a_store_that_is_slow_ends_nothing() -> None:
+    ledger = PartitionLedger(Lineage("a", "", *TP), Lineage("b", "", *TP))
+    run = PartitionRun(TP, TP, 0, 10, ledger)
+    async with (
+        asyncio.timeout(20),
+        PartitionRuns(OneChunk(), Slow(), stall_s=0.1, moved=lambda offsets: None, sink_answers=True) as runs,
+    ):
+        await runs.run(run)
+    assert (run.problem, run.whole, ledger.gaps) == ("", True, [])
+
+
 async def test_a_target_that_never_answers_ends_the_run_with_a_gap() -> None:
     ledger = PartitionLedger(Lineage("a", "", *TP), Lineage("b", "", *TP))
     run = PartitionRun(TP, TP, 0, 20, ledger)
