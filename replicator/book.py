@@ -7,12 +7,13 @@ not do I/O: the worker asks it what to store and what to start. A gap is booked 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
@@ -60,6 +61,9 @@ class State(StrEnum):
     """Somebody has paused it (`isthmus links pause`)."""
 
 
+_TO_BEGIN: Final = frozenset({State.OPENING, State.WAITING, State.REFUSED, State.HELD})
+
+
 @dataclass(slots=True, eq=False)
 class Account:
     """One partition of the link."""
@@ -83,7 +87,9 @@ class Account:
     refused: RefusedError | None = None
     """What the target refused last; None once it was put aside."""
     source_end: int = -1
-    """End of what can be read (committed) at the source, as last heard."""
+    """End of what can be read (committed) at the source, as last heard; -1: never, of this topic."""
+    heard_at: float = -math.inf
+    """When that was (monotonic)."""
     way: Way = field(default_factory=Way)
     lost: int = 0
     """Source offsets behind the copied ones that are gone there; once it goes on they are a gap."""
@@ -101,16 +107,25 @@ class Account:
             return -1
         return self.seen_end
 
-    @property
-    def lag_bytes(self) -> int:
-        """The lag in bytes, by the size of what was copied so far; 0 while that is not known."""
-        ledger = self.entry.ledger if self.entry else None
-        return self.lag * ledger.bytes // ledger.records if ledger is not None and ledger.records else 0
+    def heard(self, end: int) -> None:
+        """The source has just said where it ends."""
+        self.source_end, self.heard_at = end, time.monotonic()
 
     @property
-    def lag(self) -> int:
-        """Readable source offsets that are not acknowledged yet, as far as is known."""
-        return max(self.source_end - self.entry.ledger.next_source_offset, 0) if self.entry else 0
+    def lag_bytes(self) -> int | None:
+        """The lag in bytes, by the size of what was copied so far; None: not known."""
+        lag, ledger = self.lag, self.entry.ledger if self.entry else None
+        if not lag or ledger is None:
+            return lag
+        return lag * ledger.bytes // ledger.records if ledger.records else None
+
+    @property
+    def lag(self) -> int | None:
+        """Readable source offsets that are not acknowledged yet, as last heard; None: never, or the topic is
+        gone."""
+        if self.entry is None or self.source_end < 0 or self.state is State.GONE:
+            return None
+        return max(self.source_end - self.entry.ledger.next_source_offset, 0)
 
 
 @dataclass(slots=True)
@@ -124,6 +139,8 @@ class Book:
     accounts: dict[TopicPartition, Account] = field(default_factory=dict)
     dirty: dict[TopicPartition, float] = field(default_factory=dict)
     """Partitions with progress that is not stored, and since when (monotonic)."""
+    storing: dict[TopicPartition, float] = field(default_factory=dict)
+    """The same of those whose entries were taken to be stored."""
     bytes_not_stored: int = 0
     records_lane: str = ""
     """Why records are decoded on their way, if they are."""
@@ -143,6 +160,7 @@ class Book:
         """Forgets a partition that is another worker's now."""
         account = self.accounts.pop(tp, None)
         self.dirty.pop(tp, None)
+        self.storing.pop(tp, None)
         if account is not None:
             self.metrics.drop(tp)
 
@@ -174,7 +192,8 @@ class Book:
         if account is None:
             return
         end = chunk.last_stable_offset if chunk.last_stable_offset >= 0 else chunk.high_watermark
-        account.source_end = account.seen_end = end
+        account.heard(end)
+        account.seen_end = end
         account.unseen = False
 
     def fault(self, fault: SourceFault) -> None:
@@ -280,21 +299,28 @@ class Book:
         self.dirty.setdefault(tp, time.monotonic())
 
     def take_dirty(self) -> dict[TopicPartition, Entry]:
-        """Entries to store now; they count as stored until `put_back`."""
+        """Entries to store now, until `stored` or `put_back`."""
         entries = {
             tp: account.entry
             for tp in self.dirty
             if (account := self.accounts.get(tp)) is not None and account.entry is not None
         }
+        self.storing = {tp: self.dirty[tp] for tp in entries}
         self.dirty.clear()
         self.bytes_not_stored = 0
         return entries
 
     def put_back(self, entries: Iterable[TopicPartition]) -> None:
-        """They could not be stored."""
+        """They could not be stored: they wait for it since they were marked first."""
         for tp in entries:
+            since = self.storing.pop(tp, None)
             if tp in self.accounts:
                 self.mark(tp)
+                self.dirty[tp] = self.dirty[tp] if since is None else since
+
+    def stored(self) -> None:
+        """What was taken and not put back is at the target."""
+        self.storing.clear()
 
     def observe(self) -> None:
         """Brings the gauges up to date."""
@@ -303,12 +329,18 @@ class Book:
             self.metrics.partitions.labels(self.metrics.name, state.value).set(states[state])
         observe(self.metrics, self.accounts.values(), self.retries)
         now = time.monotonic()
-        self.metrics.progress_age.set(now - min(self.dirty.values(), default=now))
+        waiting = (*self.dirty.values(), *self.storing.values())
+        self.metrics.progress_age.set(now - min(waiting, default=now))
 
     @property
     def differences(self) -> int:
         """Gaps and superseded stretches in all ledgers."""
         return sum(account.entry.ledger.differences for account in self.accounts.values() if account.entry)
+
+    @property
+    def begins(self) -> bool:
+        """Whether a partition is to be begun, at once or once something is mended."""
+        return any(account.state in _TO_BEGIN for account in self.accounts.values())
 
     @property
     def refused(self) -> list[Account]:

@@ -21,6 +21,7 @@ _log = logging.getLogger("isthmus.replicator")
 Job = Callable[[], Awaitable[object]]
 
 _TRY_AGAIN_S = 1.0
+_FAILED_AGAIN_S = 5.0
 
 
 class Jobs:
@@ -53,10 +54,11 @@ class Jobs:
     async def every(
         self, what: str, interval_s: Callable[[], float], job: Job, poke: asyncio.Event | None = None
     ) -> None:
-        """Runs it for ever, at once when poked; the interval is asked for each time."""
+        """Runs it for ever, at once when poked; the interval is asked for each time. What failed is tried
+        again within seconds, however long that is."""
         never = asyncio.Event()
         while True:
-            await self.attempt(what, job)
-            await set_within(poke or never, interval_s())
+            done = await self.attempt(what, job)
+            await set_within(poke or never, interval_s() if done else min(interval_s(), _FAILED_AGAIN_S))
             if poke is not None:
                 poke.clear()

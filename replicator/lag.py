@@ -29,7 +29,7 @@ async def look_at_lag(
     for tp, end in ends.items():
         account = accounts.get(tp)
         if account is not None:  # else it was given up meanwhile
-            account.source_end = end
+            account.heard(end)
     await _look_for_lost(source, accounts, spots)
 
 

@@ -6,6 +6,7 @@ Owns the words for lanes and the lags in time. Lanes are chosen where batches ar
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protocol.types import TopicPartition
 from replicator.latency import Behind
+from replicator.metrics import UNKNOWN, Lags, LinkMetrics, PartitionMetrics, known
 from transfer.ledger import Copied
 
 if TYPE_CHECKING:
     from replicator.book import Account
-    from replicator.metrics import LinkMetrics
 
 RAW: Final = "raw"
 MERGE: Final = "merge"
@@ -33,10 +34,8 @@ class Way:
     records: str = ""
     lane: str = RAW
     reason: str = ""
-    seconds: float = 0.0
-    """Since when the first record that is not copied has been at the source, as far as the link knows."""
-    record_seconds: float = 0.0
-    """Age of the last copied record while there are more."""
+    lags: Lags = UNKNOWN
+    """As last looked at."""
     retries: int = 0
     behind: Behind = field(default_factory=Behind)
     _last_timestamp: int = -1
@@ -58,11 +57,16 @@ class Way:
         else:
             self.lane, self.reason = RAW, ""
 
-    def look(self, now: float, wall: float, end: int, position: int) -> None:
+    def look(self, now: float, wall: float, account: Account) -> Lags:
         """Brings the lags up to date."""
-        self.seconds = self.behind.seconds(now, end, position)
-        late = end > position and self._last_timestamp > 0
-        self.record_seconds = max(wall - self._last_timestamp / 1000, 0.0) if late else 0.0
+        lag, size, entry = account.lag, account.lag_bytes, account.entry
+        if lag is None or entry is None:
+            self.lags = UNKNOWN
+            return UNKNOWN
+        seconds = self.behind.seconds(now, account.source_end, entry.ledger.next_source_offset)
+        late = max(wall - self._last_timestamp / 1000, 0.0) if self._last_timestamp > 0 else math.nan
+        self.lags = Lags(lag, math.nan if size is None else size, seconds, late if lag else 0.0)
+        return self.lags
 
     def retried(self, retries: int) -> int:
         """How many more there are than at the last call; a writer that was opened anew counts from 0."""
@@ -76,8 +80,8 @@ class Way:
         return {
             "lane": self.lane,
             "lane_reason": self.reason,
-            "lag_seconds": round(self.seconds, 3),
-            "lag_record_time_seconds": round(self.record_seconds, 3),
+            "lag_seconds": known(self.lags.seconds),
+            "lag_record_time_seconds": known(self.lags.record_seconds),
             "retries": self.retries,
         }
 
@@ -88,24 +92,15 @@ def observe(
     """Brings the gauges of partitions up to date. `retries` of a partition of the target."""
     now, wall = time.monotonic(), time.time()
     lanes: Counter[str] = Counter()
-    seconds = record_seconds = 0.0
+    found: list[tuple[PartitionMetrics, Lags]] = []
     for account in accounts:
         way, series = account.way, account.metrics
         lanes[way.lane] += 1
-        series.lag.set(account.lag)
-        series.lag_bytes.set(account.lag_bytes)
-        if account.entry is not None:
-            way.look(now, wall, account.source_end, account.entry.ledger.next_source_offset)
-        if series.own:
-            series.seconds.set(way.seconds)
-            series.record_seconds.set(way.record_seconds)
-        else:
-            seconds = max(seconds, way.seconds)
-            record_seconds = max(record_seconds, way.record_seconds)
+        found.append((series, way.look(now, wall, account).heard(now - account.heard_at)))
         new = way.retried(retries(account.target))
         if new:
             series.retries.inc(new)
-    metrics.others_behind(seconds, record_seconds)
+    metrics.behind(found)
     for lane in LANES:
         metrics.lanes.labels(metrics.name, lane).set(lanes[lane])
     metrics.observe()

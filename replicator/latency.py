@@ -94,6 +94,10 @@ class Behind:
     def seconds(self, now: float, end: int, position: int) -> float:
         """The source ends at `end` as far as is known, and what stands before `position` is copied."""
         marks = self._marks
+        while len(marks) > 1 and marks[-2][1] >= end:
+            marks.pop()
+        if marks and marks[-1][1] > end:  # it was truncated, or made again
+            marks[-1] = (marks[-1][0], end)
         if not marks or end > marks[-1][1]:
             marks.append((now, end))
         while marks and marks[0][1] <= position:

@@ -92,9 +92,9 @@ def _by(
 def _within(
     counts: Mapping[K, Mapping[int, int]], room: int, other: K
 ) -> Iterator[tuple[K, Mapping[int, int]]]:
-    items = list(counts.items())
+    items = [(key, of) for key, of in counts.items() if key != other]  # a topic may be called so
     yield from items[:room]
-    yield other, added(of for _, of in items[room:])
+    yield other, added([counts.get(other, {}), *(of for _, of in items[room:])])
 
 
 def _family(metric: Metric) -> GaugeMetricFamily:

@@ -9,8 +9,10 @@ hour and not from the future), because old or wrong record times would make it a
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -22,7 +24,37 @@ from transfer.ledger import Copied
 _SANE_LATENCY_S = 3600.0
 
 
+_SILENT_S: Final = 15.0
+"""A source that has not said for so long where a partition ends may have more by now."""
 _OF_PARTITIONS: Final = tuple(metric.name for metric in METRICS if metric.labels == PARTITION)
+
+
+class Lags(NamedTuple):
+    """How far a partition is behind: in offsets, bytes, seconds since the link heard of the first of them,
+    and the age of the last copied record. NaN: not known."""
+
+    records: float
+    bytes: float
+    seconds: float
+    record_seconds: float
+
+    def heard(self, ago_s: float) -> Lags:
+        """What counts of them so long after the source has said where it ends: then it is not known that
+        nothing is left to copy; how much is left at least, is."""
+        return UNKNOWN if not self.records and ago_s > _SILENT_S else self
+
+
+UNKNOWN: Final = Lags(*[math.nan] * 4)
+
+
+def known(value: float) -> float | None:
+    """For JSON, which has no NaN."""
+    return None if math.isnan(value) else round(value, 3)
+
+
+def known_count(value: float) -> int | None:
+    """The same, of what has no fractions."""
+    return None if math.isnan(value) else int(value)
 
 
 class _Share:
@@ -35,6 +67,9 @@ class _Share:
     def set(self, value: float) -> None:
         self._total.inc(value - self._value)
         self._value = value
+
+
+_LAGS: Final = ("lag_records", "lag_bytes", "lag_seconds", "lag_record_time_seconds")
 
 
 class PartitionMetrics:
@@ -55,12 +90,16 @@ class PartitionMetrics:
         self.bytes = link.counter("bytes").labels(*self.labels)
         self.left_out = link.counter("left_out_records").labels(*self.labels)
         self.retries = link.counter("retries").labels(*self.labels)
-        self.lag = gauge("lag_records")
-        self.lag_bytes = gauge("lag_bytes")
         self.gap_offsets = gauge("gap_offsets")
         self.lost_offsets = gauge("lost_offsets")
-        self.seconds = link.gauge("lag_seconds").labels(*self.labels)
-        self.record_seconds = link.gauge("lag_record_time_seconds").labels(*self.labels)
+        self.lags = [link.gauge(name).labels(*self.labels) for name in _LAGS]
+        if own:
+            self.behind(UNKNOWN)
+
+    def behind(self, lags: Lags) -> None:
+        """Of series of its own."""
+        for gauge, value in zip(self.lags, lags, strict=True):
+            gauge.set(value)
 
     @property
     def latency(self) -> dict[str, float] | None:
@@ -83,6 +122,8 @@ class LinkMetrics:
         self._own = 0
         """Partitions with series of their own."""
         self._partitions: dict[TopicPartition, PartitionMetrics] = {}
+        self._former: dict[TopicPartition, PartitionMetrics] = {}
+        """Those that left: their counters stay while there is room."""
         self.gaps = self.counter("gaps")
         self.disorders = self.counter("disorders").labels(name)
         self.partitions = self.gauge("partitions")
@@ -115,22 +156,31 @@ class LinkMetrics:
         if found is None:
             own = self._own < self._room
             self._own += own
+            if own:
+                self._former.pop(tp, None)
+            while self._former and self._own + len(self._former) > self._room:
+                self._remove(self._former.pop(next(iter(self._former))), Counter)
             found = self._partitions[tp] = PartitionMetrics(self, tp, own=own)
         return found
 
     def drop(self, tp: TopicPartition) -> None:
-        """What is another worker's now is told by that one; what was counted here stays counted."""
+        """What is another worker's now is told by that one; what was counted here stays counted, as long as
+        no other partition needs the room."""
         series = self._partitions.pop(tp, None)
         if series is None:
             return
         self.latencies.drop(tp)
-        for gauge in (series.lag, series.lag_bytes, series.gap_offsets, series.lost_offsets):
+        for gauge in (series.gap_offsets, series.lost_offsets):
             gauge.set(0)
         if series.own:
             self._own -= 1
-            for metric in METRICS:
-                if metric.labels == PARTITION and metric.kind is Gauge:
-                    self.gauge(metric.name).remove(*series.labels)
+            self._former[tp] = series
+            self._remove(series, Gauge)
+
+    def _remove(self, series: PartitionMetrics, kind: type[Gauge] | type[Counter]) -> None:
+        for metric in METRICS:
+            if metric.labels == PARTITION and metric.kind is kind:
+                self._families[metric.name].remove(*series.labels)
 
     def copied(self, partition: PartitionMetrics, copied: Copied) -> None:
         """Counts an acknowledged write."""
@@ -158,9 +208,18 @@ class LinkMetrics:
         """Checkpoints are written, or there was nothing new to write."""
         self.gauge("last_checkpoint_timestamp_seconds").labels(self.name).set_to_current_time()
 
-    def others_behind(self, seconds: float, record_seconds: float) -> None:
-        """The greatest lags of the partitions without series of their own."""
-        for name, value in (("lag_seconds", seconds), ("lag_record_time_seconds", record_seconds)):
+    def behind(self, found: Iterable[tuple[PartitionMetrics, Lags]]) -> None:
+        """Of all partitions. Those without series of their own are one: sums, of seconds the greatest, of
+        what is known."""
+        others: list[Lags] = []
+        for series, lags in found:
+            if series.own:
+                series.behind(lags)
+            else:
+                others.append(lags)
+        for index, name in enumerate(_LAGS):
+            told = [lags[index] for lags in others if not math.isnan(lags[index])]
+            value = (max(told) if "seconds" in name else sum(told)) if told else math.nan if others else 0.0
             self.gauge(name).labels(self.name, OTHER, OTHER).set(value)
 
     def observe(self) -> None:

@@ -20,6 +20,7 @@ from replicator.acknowledgements import open_differences
 from replicator.book import Account, Book, State
 from replicator.discovery import Wanted
 from replicator.entry_rows import Entry
+from replicator.latency import Behind
 from replicator.metrics import LinkMetrics
 from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Opener
 from replicator.origin import Origin
@@ -343,7 +344,7 @@ class Partitions:
         self.stored.pop(account.tp, None)
         self._records.pop(account.tp, None)
         if stored is None or stored.ledger.source != source:
-            account.source_end = -1
+            account.source_end, account.way.behind = -1, Behind()
         account.seen_end = beginning.source_end if beginning.source_end >= position else -1
         account.unseen = False
         account.state = State.RUNNING

@@ -219,6 +219,7 @@ class Parts:
             except BaseException:
                 self.book.put_back(entries)
                 raise
+            self.book.stored()
 
     async def _store(self, entries: Mapping[TopicPartition, Entry]) -> None:
         if self.progress is None:

@@ -165,7 +165,8 @@ class LinkSettings(BaseModel):
     refresh_topics: bool = True
     """`false`: only topics that are there when the link starts."""
     refresh_topics_interval_s: float = Field(default=1.0, gt=0)
-    """How often new topics and partitions are looked for, and ends of the source for the lag."""
+    """How often new topics and partitions are looked for, and ends of the source for the lag (those at least
+    each 5 s)."""
     sync_topic_configs: bool = True
     """Settings of the source's topics follow at the target, also after they were made."""
     sync_topic_configs_interval_s: float = Field(default=30.0, gt=0)

@@ -162,9 +162,12 @@ class Upkeep:
         replicas = self._parts.settings.internal_replication_factor if factor is None else factor
         return InternalTopic(client, name, replication_factor=replicas)
 
-    def observe(self) -> None:
-        """Brings the gauges up to date."""
-        reasons = [standing.reason for standing in self.groups.standings.values()]
+    def observe(self, *, leading: bool) -> None:
+        """Brings the gauges up to date. Who does not lead any more tells nothing of what it did then."""
+        standings = self.groups.standings if leading else {}
+        if not leading:
+            self._parts.metrics.gauge("last_checkpoint_timestamp_seconds").clear()
+        reasons = [standing.reason for standing in standings.values()]
         groups, name = self._parts.metrics.groups, self._parts.settings.name
         in_sync = reasons.count(None)
         groups.labels(name, "in sync").set(in_sync)

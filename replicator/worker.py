@@ -26,13 +26,14 @@ from replicator.jobs import Job, Jobs
 from replicator.lag import look_at_lag
 from replicator.lease import LeaseHeld, LeaseLost
 from replicator.link_report import mirrors_json
+from replicator.link_standing import NOT_RUNNING
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
 from replicator.phase import CLAIM, CLUSTERS, COPIES, ENDS, FIRST, PROGRESS, WISHES, WORKERS, Phase
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
 from replicator.starting import Start
-from replicator.troubles import Trouble
+from replicator.troubles import Trouble, now_ms
 from replicator.upkeep import Upkeep
 from replicator.workers.announcing import announcing
 from replicator.workers.obeying import Obeying
@@ -47,6 +48,9 @@ EXIT_OK, EXIT_FAILED, EXIT_DIFFERENCES = 0, 1, 3
 _LOOK_AT_CLUSTERS_S = 1.0
 _LOOK_AT_WISHES_S = 1.0
 _REPORT_S = 0.5
+_OBSERVE_S = 0.5
+_BEGIN_S = 1.0
+_LAG_S = 5.0
 _LAST_SAVE_S = 5.0
 _ONCE_MORE = ("groups", "checkpoints", "offset syncs")
 
@@ -100,6 +104,17 @@ class LinkStatus:
         self.connected = asyncio.Event()
         """Both clusters have answered once."""
         self._phase = Phase(CLUSTERS)
+        self._ended: dict[str, Any] | None = None
+
+    def ended(self, code: int) -> None:
+        """It runs no more, though its process goes on."""
+        self._ended = {
+            "state": NOT_RUNNING,
+            "waits_for": "",
+            "since_ms": now_ms(),
+            "reason": f"it has ended with exit code {code}, its process goes on with other links",
+            "to_do": "see the log of the process, mend what it names, and start it again",
+        }
 
     @property
     def problems(self) -> dict[str, str]:
@@ -108,6 +123,8 @@ class LinkStatus:
 
     def standing(self) -> dict[str, Any]:
         """Its state and, before both clusters have answered, what it waits for."""
+        if self._ended is not None:
+            return self._ended
         troubles = self.reach.troubles if self.reach is not None else {}
         return self._phase.to_json(next(iter(troubles.values()), None), link=self.name)
 
@@ -115,7 +132,7 @@ class LinkStatus:
         """Link, topics, partitions, groups."""
         if self.link is None:
             return {"link": self.name, **self.standing(), "problems": self.problems}
-        return self.link.to_json()
+        return self.link.to_json() | (self._ended or {})
 
 
 class Link:
@@ -249,7 +266,8 @@ class Link:
         return [
             asyncio.create_task(one)
             for one in (
-                self._jobs.every("lag", lambda: parts.settings.refresh_topics_interval_s, self._look_at_lag),
+                self._jobs.every("lag", self._lag_interval_s, self._look_at_lag),
+                self._jobs.every("metrics", lambda: _OBSERVE_S, self._observe),
                 self._jobs.every("clusters", lambda: _LOOK_AT_CLUSTERS_S, self._look_at_clusters),
                 *(self._jobs.every(one.what, one.interval_s, self._if_leading(one.job)) for one in upkeep),
                 self._jobs.every("control", lambda: _LOOK_AT_WISHES_S, self._obey),
@@ -278,9 +296,16 @@ class Link:
             await self._jobs.attempt("topic settings", self._if_leading(self._upkeep.sync_settings))
         if settings.sync_topic_acls:
             await self._jobs.attempt("ACLs", self._if_leading(self._upkeep.sync_acls))
-        await self._jobs.every(
-            "topics", lambda: parts.settings.refresh_topics_interval_s, self._find, parts.poke
-        )
+        await self._jobs.every("topics", self._find_interval_s, self._find, parts.poke)
+
+    def _find_interval_s(self) -> float:
+        """Partitions are begun at a look: who looks seldom for new topics does not leave others waiting."""
+        interval_s = self._parts.settings.refresh_topics_interval_s
+        return min(interval_s, _BEGIN_S) if self._parts.book.begins else interval_s
+
+    def _lag_interval_s(self) -> float:
+        """What is idle or stands still tells its end to nobody who does not ask."""
+        return min(self._parts.settings.refresh_topics_interval_s, _LAG_S)
 
     async def _obey(self) -> None:
         if self._begun.is_set():
@@ -331,8 +356,11 @@ class Link:
                 continue
             last = loop.time()
             await self._jobs.attempt("progress", parts.save)
-            parts.book.observe()
-            self._upkeep.observe()
+
+    async def _observe(self) -> None:
+        """Beside everything else: a cluster that is silent holds up what is stored there, and no gauge."""
+        self._parts.book.observe()
+        self._upkeep.observe(leading=self._sharing.leading)
 
     def problems(self) -> dict[str, str]:
         """What is wrong now, by what it concerns."""

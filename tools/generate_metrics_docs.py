@@ -34,10 +34,14 @@ minutes there is no percentile. Latency goes by the records' own timestamps, so 
 only counted for records that are not older than an hour and not from the future: while a link catches up, the
 lags tell more.
 
-Links with `offsets: identical` have records, bytes, lag in records, bytes and seconds, latencies, gaps,
-partitions by state (aligning, copying, held, stopped), and which clusters answer; no lag by record time, no
-lanes. Their latencies count offsets, and go by the time of the last batch of each write, be it data or the
-marker of a transaction.
+Lags are `NaN` while they are not known: where the source was not heard for 15 s and all that it had said
+before is copied, or was never heard; where its topic is gone; in bytes and by record time also where nothing
+was copied here yet to tell by. What is known to be left stays told. `isthmus_link_lag_records !=
+isthmus_link_lag_records` finds such partitions; in the series of "other" they are left out.
+
+Links with `offsets: identical` have records, bytes, lags, latencies, gaps, partitions by state (aligning,
+copying, held, stopped), and which clusters answer; no lanes. Their latencies count offsets, and go by the
+time of the last batch of each write, be it data or the marker of a transaction.
 """
 
 

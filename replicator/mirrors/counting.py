@@ -5,6 +5,7 @@ Owns turning the state of partitions into series; how many series there may be i
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -14,9 +15,10 @@ from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.latency import Behind
 from replicator.latency_series import in_json
-from replicator.metrics import LinkMetrics
+from replicator.metrics import UNKNOWN, Lags, LinkMetrics, PartitionMetrics
 from replicator.mirrors.on_record import OnRecord
 from replicator.mirrors.partition import MirrorPartition, Piece, State
+from replicator.troubles import now_ms
 
 
 @dataclass(slots=True)
@@ -28,7 +30,8 @@ class _Counted:
     bytes: int = 0
     gaps: int = 0
     behind: Behind = field(default_factory=Behind)
-    seconds: float = 0.0
+    newest_ms: int = -1
+    lags: Lags = UNKNOWN
 
 
 class Counting:
@@ -38,18 +41,19 @@ class Counting:
         self._metrics = metrics
         self._record = record
         self._counted: dict[TopicPartition, _Counted] = {}
+        self._began_ms = now_ms()
 
     def copied(self, part: MirrorPartition, piece: Piece) -> None:
         """All in-sync replicas at the target have it now."""
         if piece.records is not None:
-            self._counted_of(part)  # so that its series go with it
+            counted = self._counted_of(part)  # so that its series go with it
+            counted.newest_ms = piece.newest_ms if piece.newest_ms > 0 else counted.newest_ms
             self._metrics.late(self._metrics.of(part.tp), piece.newest_ms, piece.next_offset - piece.offset)
 
-    def lags(self, part: MirrorPartition) -> tuple[int, float]:
-        """In bytes (an estimate) and in seconds, as last looked at."""
+    def lags(self, part: MirrorPartition) -> Lags:
+        """As last looked at."""
         counted = self._counted.get(part.tp)
-        size = part.lag * part.bytes // part.records if part.records else 0
-        return size, counted.seconds if counted is not None else 0.0
+        return counted.lags if counted is not None and counted.part is part else UNKNOWN
 
     def latency(self, tp: TopicPartition) -> dict[str, float] | None:
         """Percentiles of the last minutes in seconds; None without records in them."""
@@ -65,33 +69,29 @@ class Counting:
         for tp in self._counted.keys() - partitions.keys():
             del self._counted[tp]
             self._metrics.drop(tp)
-        now, late = time.monotonic(), 0.0
-        for tp, part in partitions.items():
-            late = max(late, self._one(tp, part, now))
-        self._metrics.others_behind(late, 0.0)
+        now, wall = time.monotonic(), time.time()
+        self._metrics.behind([self._one(tp, part, now, wall) for tp, part in partitions.items()])
         self._metrics.observe()
         states = Counter(part.state for part in partitions.values())
         for state in State:
             self._metrics.partitions.labels(self._metrics.name, state).set(states[state])
 
-    def _one(self, tp: TopicPartition, part: MirrorPartition, now: float) -> float:
-        """The lag in seconds of one without series of its own; else 0."""
+    def _one(
+        self, tp: TopicPartition, part: MirrorPartition, now: float, wall: float
+    ) -> tuple[PartitionMetrics, Lags]:
+        """Its series, and what is to be said there of its lags."""
         series, counted = self._metrics.of(tp), self._counted_of(part)
         series.records.inc(part.records - counted.records)
         series.bytes.inc(part.bytes - counted.bytes)
         counted.records, counted.bytes = part.records, part.bytes
-        series.lag.set(part.lag)
-        seconds = counted.seconds = counted.behind.seconds(now, part.source_end, part.end)
-        series.lag_bytes.set(self.lags(part)[0])
         gaps = [each for each in self._record.of(tp) if each.kind is Kind.GAP]
         series.gap_offsets.set(sum(gap.end - gap.start for gap in gaps))
         for gap in gaps[counted.gaps :]:
-            self._metrics.gaps.labels(self._metrics.name, gap.reason).inc()
+            if gap.at_ms >= self._began_ms:  # else an earlier process has found it
+                self._metrics.gaps.labels(self._metrics.name, gap.reason).inc()
         counted.gaps = len(gaps)
-        if series.own:
-            series.seconds.set(seconds)
-            return 0.0
-        return seconds
+        counted.lags = _lags(counted, now, wall)
+        return series, counted.lags.heard(wall - part.heard_ms / 1000)
 
     def _counted_of(self, part: MirrorPartition) -> _Counted:
         found = self._counted.get(part.tp)
@@ -99,3 +99,15 @@ class Counting:
             gaps = found.gaps if found is not None else 0
             found = self._counted[part.tp] = _Counted(part, gaps=gaps)
         return found
+
+
+def _lags(counted: _Counted, now: float, wall: float) -> Lags:
+    part = counted.part
+    if part.source_end < 0:
+        return UNKNOWN
+    seconds = counted.behind.seconds(now, part.source_end, part.end)
+    if not part.lag:
+        return Lags(0, 0, seconds, 0)
+    size = part.lag * part.bytes // part.records if part.records else math.nan
+    late = max(wall - counted.newest_ms / 1000, 0.0) if counted.newest_ms > 0 else math.nan
+    return Lags(part.lag, size, seconds, late)

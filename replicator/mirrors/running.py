@@ -21,7 +21,7 @@ from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.filters import NameFilter
 from replicator.group_rules import in_short
-from replicator.metrics import LinkMetrics
+from replicator.metrics import LinkMetrics, known, known_count
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.counting import Counting
 from replicator.mirrors.groups import GroupCopy
@@ -280,12 +280,14 @@ class Mirrors:
         }
 
     def _partition(self, tp: TopicPartition, part: MirrorPartition) -> dict[str, Any]:
-        lag_bytes, lag_seconds = self._counting.lags(part)
+        lags = self._counting.lags(part)
         return part.to_json() | {
             "gaps": self._gaps(tp),
             "latency": self._counting.latency(tp),
-            "lag_bytes": lag_bytes,
-            "lag_seconds": round(lag_seconds, 3),
+            "lag": part.lag if part.source_end >= 0 else None,
+            "lag_bytes": known_count(lags.bytes),
+            "lag_seconds": known(lags.seconds),
+            "lag_record_time_seconds": known(lags.record_seconds),
         }
 
     def _gaps(self, tp: TopicPartition) -> list[tuple[int, int, str]]:

@@ -13,6 +13,7 @@ from typing import Final
 
 from protocol.types import TopicPartition
 from replicator.lanes import RAW
+from replicator.metrics import known, known_count
 from replicator.mirrors.counting import Counting
 from replicator.mirrors.partition import MirrorPartition, State
 from replicator.progress import ProgressStore
@@ -111,7 +112,7 @@ class Telling:
         )
 
     def _standing(self, part: MirrorPartition) -> Standing:
-        lag_bytes, lag_seconds = self._counting.lags(part)
+        lags = self._counting.lags(part)
         return Standing(
             state_of(part),
             round(self._rates.known.get(part.tp, 0.0)),
@@ -121,6 +122,6 @@ class Telling:
             part.problem or "",
             self._counting.latency(part.tp),
             "",
-            lag_bytes,
-            round(lag_seconds, 3),
+            known_count(lags.bytes),
+            known(lags.seconds),
         )

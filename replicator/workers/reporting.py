@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from replicator.metrics import known
 from replicator.parts import Parts
 from replicator.phase import COPIES
 from replicator.workers.crew import Crew
@@ -120,14 +121,14 @@ class Reporting:
                 tp: Standing(
                     account.state.value,
                     round(rates.get(tp, 0.0)),
-                    account.lag if account.source_end >= 0 else -1,
+                    -1 if account.lag is None else account.lag,
                     account.way.lane,
                     account.starts,
                     account.reason,
                     account.metrics.latency,
                     account.way.reason,
                     account.lag_bytes,
-                    round(account.way.seconds, 3),
+                    known(account.way.lags.seconds),
                 )
                 for tp, account in self._parts.book.accounts.items()
             },

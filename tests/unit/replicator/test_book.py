@@ -94,6 +94,22 @@ def test_what_could_not_be_stored_is_stored_next_time(book):
     assert list(book.take_dirty()) == [TP]
 
 
+def test_progress_ages_while_it_cannot_be_stored(book, registry):
+    def age():
+        book.observe()
+        return registry.get_sample_value("isthmus_link_progress_age_seconds", {"link": "east->west"})
+
+    book.dirty[TP] -= 50
+    taken = book.take_dirty()
+    assert age() >= 50, "it is on its way, and not stored"
+    book.mark(TP)
+    book.put_back(taken)
+    assert age() >= 50, "another try makes it no younger"
+    book.take_dirty()
+    book.stored()
+    assert age() == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "unseen_s", "known"),
     [

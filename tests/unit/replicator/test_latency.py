@@ -71,3 +71,15 @@ def test_percentiles_of_a_sum_are_those_of_all_records():
     assert quantiles(added([here.counts(), there.counts()]), shares) == quantiles(both.counts(), shares)
     assert quantiles(both.counts(), (1.0,)) >= (3.0,)
     assert quantiles({}, shares) is None
+
+
+def test_a_source_that_ends_earlier_than_before_is_not_behind_for_ever():
+    """Truncated by an unclean election, or made again: what it ended at then never comes."""
+    behind = Behind()
+    for now, end in ((0, 100), (10, 1000), (20, 2000)):
+        behind.seconds(now, end, 50)
+    assert behind.seconds(30, 900, 50) == 30
+    assert behind.seconds(40, 900, 100) == 30  # offsets 100 to 900 were heard of at 10 first
+    assert behind.seconds(50, 900, 900) == 0
+    assert behind.seconds(60, 950, 900) == 0
+    assert behind.seconds(65, 950, 900) == 5

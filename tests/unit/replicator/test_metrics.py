@@ -1,12 +1,13 @@
 """What a link's metrics say, and how many series they are."""
 
+import math
 import time
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from protocol.types import TopicPartition
-from replicator.book import Book
+from replicator.book import Book, State
 from replicator.entry_rows import Entry
 from replicator.metric_table import METRICS, PARTITION, PARTITION_QUANTILES, QUANTILES
 from replicator.metrics import LinkMetrics
@@ -26,7 +27,7 @@ def account(book, partition, end=100):
     tp, target = TopicPartition("orders", partition), TopicPartition("east.orders", partition)
     made = book.account(tp, target)
     book.adopt(made, Entry(PartitionLedger(Lineage("c1", "s", *tp), Lineage("c2", "t", *target))), [])
-    made.source_end = end
+    made.heard(end)
     return made
 
 
@@ -64,6 +65,51 @@ def test_lags_in_records_bytes_and_time(registry):
     for name in ("lag_records", "lag_bytes", "lag_seconds", "lag_record_time_seconds"):
         assert value(registry, name, **labels) == 0
     assert value(registry, "latency_quantile_seconds", quantile="0.5") >= 0.5
+
+
+LAGS = ("lag_records", "lag_bytes", "lag_seconds", "lag_record_time_seconds")
+
+
+def test_a_lag_that_nobody_knows_is_not_zero(registry):
+    book = Book(LinkMetrics(NAME, registry), 30.0, lambda: None)
+    level, behind, gone, never = (account(book, number) for number in range(4))
+    never.source_end = -1
+    book.copied(level.tp, copied(0, 100))
+    book.copied(gone.tp, copied(0, 40))
+
+    def lags(number):
+        return [value(registry, name, topic="orders", partition=str(number)) for name in LAGS]
+
+    book.observe()
+    assert lags(0) == [0, 0, 0, 0]
+    assert lags(1)[0] == 100
+    assert math.isnan(lags(1)[1]), "nothing was copied that tells how large they are"
+    assert math.isnan(lags(1)[3]), "nor how old"
+    gone.state = State.GONE
+    for row in (level, behind):
+        row.heard_at -= 60
+    book.observe()
+    for number in (0, 2, 3):
+        assert all(map(math.isnan, lags(number))), number
+    assert lags(1)[0] == 100, "so many at least"
+    shown = book.to_json()
+    assert [shown[f"orders-{number}"]["lag"] for number in range(4)] == [0, 100, None, None]
+    assert shown["orders-3"]["lag_seconds"] is None
+
+
+def test_the_series_of_others_tell_what_is_known_of_them(registry):
+    book = Book(LinkMetrics(NAME, registry, max_series=0), 30.0, lambda: None)
+    row, gone = account(book, 0), account(book, 1)
+    gone.state = State.GONE
+    book.observe()
+    assert value(registry, "lag_records", topic="other", partition="other") == 100
+    row.state = State.GONE
+    book.observe()
+    assert math.isnan(value(registry, "lag_records", topic="other", partition="other"))
+    book.drop(row.tp)
+    book.drop(gone.tp)
+    book.observe()
+    assert value(registry, "lag_records", topic="other", partition="other") == 0
 
 
 def test_the_lane_is_told_with_its_reason(registry):
@@ -108,6 +154,33 @@ def test_partitions_beyond_the_limit_share_their_series(registry):
     book.observe()
     assert value(registry, "lag_records", **other) == 290 + 390
     assert value(registry, "lag_records", topic="orders", partition="0") is None
+
+
+def test_topics_that_come_and_go_leave_no_more_series_than_the_limit(registry):
+    per_partition = sum(metric.labels == PARTITION for metric in METRICS)
+    metrics = LinkMetrics(NAME, registry, max_series=2 * per_partition)
+    tps = [TopicPartition(f"of-an-hour-{number}", 0) for number in range(5)]
+    for tp in tps:
+        metrics.copied(metrics.of(tp), copied(0, 10))
+        metrics.drop(tp)
+    metrics.copied(metrics.of(tps[4]), copied(10, 10))  # it comes back
+    counted = [value(registry, "records_total", topic=tp.topic, partition="0") for tp in tps]
+    assert counted == [None, None, None, 10, 20]
+
+
+def test_a_topic_that_is_called_as_the_rest_is_part_of_it(registry):
+    metrics = LinkMetrics(NAME, registry, max_series=len(QUANTILES) * 10)
+    for topic, age in (("other", 0.1), ("first", 2.0), ("second", 9.0)):
+        metrics.copied(metrics.of(TopicPartition(topic, 0)), copied(0, 10, age_s=age))
+    found = [
+        sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name.endswith("topic_latency_quantile_seconds")
+        and (sample.labels["topic"], sample.labels["quantile"]) == ("other", "1")
+    ]
+    assert len(found) == 1, "one series twice is an error of the page"
+    assert found[0] >= 9
 
 
 def test_each_topic_has_percentiles_of_its_own_up_to_the_limit(registry):

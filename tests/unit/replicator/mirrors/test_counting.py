@@ -1,5 +1,6 @@
 """What the metrics say of mirrors: lags, latencies, topics that leave and come back, how many series."""
 
+import math
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from replicator.metric_table import METRICS, PARTITION
 from replicator.metrics import LinkMetrics
 from replicator.mirrors.counting import Counting
 from replicator.mirrors.partition import MirrorPartition, Piece, State
+from replicator.troubles import now_ms
 
 NAME = "east->west"
 
@@ -32,7 +34,8 @@ def registry():
 
 def part(number, *, records=0, end=0, source_end=0, topic="orders"):
     made = MirrorPartition(TopicPartition(topic, number), "text", State.COPYING)
-    made.records, made.bytes, made.end, made.source_end = records, 50 * records, end, source_end
+    made.records, made.bytes, made.end = records, 50 * records, end
+    made.heard(0, source_end, now_ms())
     return made
 
 
@@ -55,6 +58,39 @@ def test_lags_in_records_bytes_and_seconds(registry):
     mirror.end = 30
     look({mirror.tp: mirror})
     assert (value(registry, "lag_records"), value(registry, "lag_seconds")) == (0, 0)
+
+
+LAGS = ("lag_records", "lag_bytes", "lag_seconds", "lag_record_time_seconds")
+
+
+def test_beside_a_silent_source_nothing_is_said_to_be_level(registry):
+    made, level, behind = counting(registry), part(0, records=10, end=10, source_end=10), part(1)
+    behind.heard(0, 7, now_ms())
+    never = MirrorPartition(TopicPartition("orders", 2), "text", State.COPYING)
+    both = {each.tp: each for each in (level, behind, never)}
+    made.look(both)
+    assert [value(registry, name) for name in LAGS] == [0, 0, 0, 0]
+    assert all(math.isnan(value(registry, name, 2)) for name in LAGS)
+    for each in (level, behind):
+        each.heard_ms -= 60_000
+    made.look(both)
+    assert all(math.isnan(value(registry, name)) for name in LAGS)
+    assert value(registry, "lag_records", 1) == 7, "so many at least"
+    assert math.isnan(value(registry, "lag_bytes", 1)), "nothing was copied that tells how large they are"
+    assert made.lags(level).records == 0, "as it was last known, with the words for it"
+    assert math.isnan(made.lags(never).records)
+
+
+def test_lag_by_record_time_counts_from_the_last_piece(registry):
+    made, mirror = counting(registry), part(0, end=5, source_end=9)
+    made.look({mirror.tp: mirror})
+    assert math.isnan(value(registry, "lag_record_time_seconds"))
+    made.copied(mirror, piece(5, 40))
+    made.look({mirror.tp: mirror})
+    assert 40 <= value(registry, "lag_record_time_seconds") < 60
+    mirror.end = 9
+    made.look({mirror.tp: mirror})
+    assert value(registry, "lag_record_time_seconds") == 0
 
 
 def piece(records, age_s):
@@ -103,11 +139,12 @@ def test_mirrors_beyond_the_limit_share_their_series(registry):
 
 def test_gaps_are_counted_once_by_their_reason(registry):
     record, mirror = Record(), part(0, records=1)
-    look = counting(registry, record).look
+    record.found.append(Difference(mirror.tp, Kind.GAP, 0, 3, "retention", now_ms() - 60_000))
+    look = counting(registry, record).look  # that one is an earlier process's
     for end in (7, 12):
-        record.found.append(Difference(mirror.tp, Kind.GAP, end - 2, end, "retention", 1))
+        record.found.append(Difference(mirror.tp, Kind.GAP, end - 2, end, "retention", now_ms()))
         for _ in range(2):
             look({mirror.tp: mirror})
-    assert value(registry, "gap_offsets") == 4
+    assert value(registry, "gap_offsets") == 3 + 4
     labels = {"link": NAME, "reason": "retention"}
     assert registry.get_sample_value("isthmus_link_gaps_total", labels) == 2
