@@ -29,12 +29,16 @@ class JointMetrics(Collector):
     """Series of several registries as one: families of the same name are put together."""
 
     def __init__(self, registries: Iterable[CollectorRegistry]) -> None:
-        self._registries = tuple(registries)
+        self._registries = list(registries)
+
+    def leave(self, registry: CollectorRegistry) -> None:
+        """Its link has ended: gauges would tell for ever how it stood."""
+        self._registries.remove(registry)
 
     def collect(self) -> Iterator[Metric]:
         """All families, each once."""
         families: dict[str, Metric] = {}
-        for registry in self._registries:
+        for registry in tuple(self._registries):
             for family in registry.collect():
                 known = families.setdefault(
                     family.name, Metric(family.name, family.documentation, family.type)
@@ -53,11 +57,12 @@ async def run_links(
     """Runs all until `stop`; the worst exit code: failed, then differences, then fine. `rest` is where this
     process answers requests about its links, for other workers to know."""
     registries = {link.name: CollectorRegistry() for link in links}
-    registry.register(JointMetrics(registries.values()))
+    joint = JointMetrics(registries.values())
+    registry.register(joint)
     left = {link.name for link in links}
     codes = await asyncio.gather(
         *(
-            _run(link, stop, registries[link.name], (statuses or {}).get(link.name), left, rest)
+            _run(link, stop, registries[link.name], (statuses or {}).get(link.name), left, rest, joint)
             for link in links
         )
     )
@@ -71,6 +76,7 @@ async def _run(
     status: LinkStatus | None,
     left: set[str],
     rest: str,
+    joint: JointMetrics,
 ) -> int:
     try:
         if link.offsets == "identical":
@@ -81,6 +87,10 @@ async def _run(
         _log.exception("link %s ended by a fault that nobody foresaw", link.name)
         code = EXIT_FAILED
     left.discard(link.name)
+    if not stop.is_set():
+        joint.leave(registry)
+        if status is not None:
+            status.ended(code)
     if code == EXIT_FAILED and not stop.is_set():
         others = f"{', '.join(sorted(left))} go on" if left else "no link is left"
         _log.error("link %s has ended; %s", link.name, others)

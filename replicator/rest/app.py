@@ -11,9 +11,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Request
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 
 from protocol.errors import ProtocolError
 from replicator.link_report import LinkReport
@@ -46,6 +46,7 @@ _BEARER = HTTPBearer(
 )
 
 Status = Callable[[str], Mapping[str, Any]]
+Number = Annotated[int, Path(ge=0)]
 DryRun = Annotated[bool, Query(description="say what would happen, and change nothing")]
 
 
@@ -55,10 +56,6 @@ def make_app(
     """`status` is how a link stands in this process; with `token` each request has to carry it, without only
     requests to a name of this machine itself are answered, or to any name with `any_host`."""
 
-    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> None:
-        if token and not (given and secrets.compare_digest(given.credentials.encode(), token.encode())):
-            raise HTTPException(401, "this needs the header Authorization: Bearer TOKEN")
-
     app = FastAPI(
         title="isthmus links",
         version="1",
@@ -66,13 +63,19 @@ def make_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        dependencies=[Depends(check)],
+        dependencies=[Depends(_BEARER)],  # for the page; who may ask is looked at in `let_in`
         responses={code: {"model": Problem} for code in (401, 403, 404, 409, 503)},
     )
 
     @app.middleware("http")
-    async def hosts(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        why = None if token or any_host else refusal(request.headers.get("host", ""))
+    async def let_in(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        """Before anything is read of a body, which may be of any size."""
+        if token:
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), token.encode()):
+                return JSONResponse({"detail": "this needs the header Authorization: Bearer TOKEN"}, 401)
+            return await answer(request)
+        why = None if any_host else refusal(request.headers.get("host", ""))
         return await answer(request) if why is None else JSONResponse({"detail": why}, 403)
 
     @app.exception_handler(ProtocolError)
@@ -160,7 +163,7 @@ def _reading(
         return await of_topic(link, topic)
 
     @app.get("/v1/links/{link}/topics/{topic}/partitions/{partition}", tags=["status"])
-    async def get_partition(link: str, topic: str, partition: int) -> Partition:
+    async def get_partition(link: str, topic: str, partition: Number) -> Partition:
         """A source partition."""
         for one in (await of_topic(link, topic)).partitions:
             if one.partition == partition:
@@ -240,7 +243,7 @@ def _endpoint(
         return await ask(link, Scope(topic), body, dry_run)
 
     async def of_partition(
-        link: str, topic: str, partition: int, body: Why | None = None, dry_run: DryRun = False
+        link: str, topic: str, partition: Number, body: Why | None = None, dry_run: DryRun = False
     ) -> Done:
         return await ask(link, Scope(topic, partition), body, dry_run)
 

@@ -131,7 +131,10 @@ class LinkName(BaseModel):
     """A link of this process."""
 
     link: str
-    state: str = Field(description="of this process: connecting, starting, running or stopping")
+    state: str = Field(
+        description="of this process: connecting, starting, running or stopping; not running: it has ended,"
+        " others of this process go on"
+    )
     waits_for: str = Field(default="", description="before it copies; empty: for nothing")
     since_ms: int | None = Field(default=None, description="since when it stands so")
     reason: str = Field(default="", description="why that takes longer")

@@ -13,11 +13,14 @@ import socket
 import ssl as tls
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
 from protocol.client.tls import PEM, TlsSettings, server_context
+
+_END_S: Final = 2
+"""For answers that are on their way; a client that stopped halfway does not keep the process."""
 
 
 class _Server(uvicorn.Server):
@@ -30,7 +33,9 @@ class _Config(uvicorn.Config):
     """With a context of TLS as it is, where uvicorn would make its own out of files."""
 
     def __init__(self, app: Any, context: tls.SSLContext | None) -> None:
-        super().__init__(app, log_level="warning", access_log=False, lifespan="off")
+        super().__init__(
+            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=_END_S
+        )
         self._context = context
 
     def load(self) -> None:

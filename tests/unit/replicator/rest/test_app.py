@@ -84,6 +84,41 @@ async def test_with_a_token_each_path_needs_it_and_any_host_may_be_asked():
         assert "/v1/links" in json.loads((await ask("/openapi.json", given="secret"))[1])["paths"]
 
 
+async def half_a_request(port, headers=""):
+    """Its answer, or what follows, is read from the stream; the body does not come."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"PUT /v1/links/east-to-west/pause HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{headers}"
+    writer.write(f"{head}Content-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n".encode())
+    await writer.drain()
+    return reader, writer
+
+
+async def test_who_has_no_token_is_turned_away_before_the_body():
+    """It was read first, of whatever size."""
+    listening, _ = listen("127.0.0.1", 0)
+    app = make_app({MIRRORS.name: MIRRORS}, lambda _: {}, "secret")
+    async with serving(app, listening), asyncio.timeout(30):
+        reader, writer = await half_a_request(listening.getsockname()[1], "Authorization: Bearer guess\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
+
+
+async def test_a_client_that_stops_halfway_does_not_keep_the_process():
+    listening, _ = listen("127.0.0.1", 0)
+    async with asyncio.timeout(30):
+        async with serving(make_app({MIRRORS.name: MIRRORS}, lambda _: {}), listening):
+            _, writer = await half_a_request(listening.getsockname()[1], "Expect: 100-continue\r\n")
+            await _.readline()  # it is waited for
+        writer.close()
+
+
+async def test_a_partition_has_no_number_below_zero():
+    async with rest() as ask:
+        for method, verb in (("PUT", "/pause"), ("GET", "")):
+            code, _ = await ask(f"/v1/links/east-to-west/topics/t/partitions/-1{verb}", method=method)
+            assert code == 422
+
+
 async def test_links_that_keep_offsets_say_that_they_do_not_follow():
     async with rest() as ask:
         base = "/v1/links/east-to-west"
