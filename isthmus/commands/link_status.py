@@ -75,6 +75,7 @@ def status(
                 "link": link,
                 "standing": report.standing,
                 "partitions": report.rows,
+                "differences": report.differences,
                 "source_problem": report.source_problem,
                 "workers": report.workers,
                 "settings_changed": report.settings,

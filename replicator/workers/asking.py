@@ -17,12 +17,14 @@ from typing import Any
 from protocol.client import NO_RETRIES
 from protocol.types import TopicPartition
 from replicator.progress import Progress, ProgressStore
+from replicator.renaming import wrong_name
 from replicator.settings import LinkSettings
 from replicator.workers.control import (
     Desired,
     Scope,
     Wish,
     changed,
+    not_live,
     pause_rows,
     restart_rows,
     resume_rows,
@@ -100,6 +102,11 @@ async def set_values(
     settings: LinkSettings, values: Mapping[str, Any], *, unset: tuple[str, ...] = (), dry_run: bool = False
 ) -> Asked:
     """Changes settings of the running link. Raises NotAsked for those that cannot be, or are wrong."""
+    for name in unset:
+        if name in values:
+            raise NotAsked(f"{name} cannot be set and unset at once")
+        if wrong := not_live(name):
+            raise NotAsked(wrong)
 
     def rows(progress: Progress) -> tuple[Rows, str]:
         before = dict(Desired.read(progress.notes).settings)
@@ -135,6 +142,8 @@ def no_longer_excluded(file: LinkSettings, before: Mapping[str, Any], new: LinkS
 async def _ask(
     settings: LinkSettings, scope: Scope, rows: Callable[[Progress], tuple[Rows, str]], *, dry_run: bool
 ) -> Asked:
+    if scope.topic is not None and (wrong := wrong_name(scope.topic)):
+        raise NotAsked(f"{wrong}; a partition is said by its number, and patterns are not taken")
     if settings.offsets == "identical":
         raise NotAsked(
             f"{settings.name} keeps offsets: it cannot be paused, resumed, restarted or changed while it"

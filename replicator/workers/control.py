@@ -153,18 +153,21 @@ def _wish(value: bytes) -> Wish:
     return Wish(str(data["by"]), int(data["at_ms"]), str(data.get("why", "")))
 
 
+def not_live(name: str) -> str | None:
+    """Why a running link takes on no setting of that name; None: it does."""
+    if name in LIVE_SETTINGS:
+        return None
+    if name in LinkSettings.model_fields:
+        return f"{name}: cannot be changed while the link runs (only {', '.join(sorted(LIVE_SETTINGS))})"
+    near = get_close_matches(name, sorted(LIVE_SETTINGS), n=1)
+    return f"{name}: is no setting of a link" + (f"; did you mean '{near[0]}'?" if near else "")
+
+
 def changed(settings: LinkSettings, values: Mapping[str, Any]) -> LinkSettings:
     """Checked as a file is. Raises ValueError for what is wrong, or needs a restart."""
-    strange = sorted(values.keys() - LinkSettings.model_fields.keys())
-    if strange:
-        near = get_close_matches(strange[0], sorted(LIVE_SETTINGS), n=1)
-        raise ValueError(
-            f"{strange[0]}: is no setting of a link" + (f"; did you mean '{near[0]}'?" if near else "")
-        )
-    fixed = sorted(values.keys() - LIVE_SETTINGS)
-    if fixed:
-        live = ", ".join(sorted(LIVE_SETTINGS))
-        raise ValueError(f"{', '.join(fixed)}: cannot be changed while the link runs (only {live})")
+    for name in sorted(values):
+        if wrong := not_live(name):
+            raise ValueError(wrong)
     whole = {name: getattr(settings, name) for name in LinkSettings.model_fields}
     try:
         return LinkSettings.model_validate(whole | dict(values))
