@@ -160,7 +160,7 @@ class Crew:
         joined = await self._beating(self._membership.join(state.encode()))
         orders = {}
         if joined.leading:
-            for member, one in (await self._orders(joined)).items():
+            for member, one in (await self._beating(self._orders(joined))).items():
                 orders[member] = one.encode()
         sent_at = now()
         answer = await self._beating(self._membership.sync(orders))

@@ -146,3 +146,29 @@ async def test_what_a_first_round_gave_is_lost_with_the_membership() -> None:
         await asyncio.gather(running, return_exceptions=True)
     assert holdings.lost == [ALL]
     assert [state.held for state in group.states] == [frozenset(), frozenset()]
+
+
+async def test_who_leads_is_heard_while_it_asks_what_there_is() -> None:
+    """Beside a source that does not answer it lost its membership, and whoever led next did."""
+    group, beats, seen = LedGroup(), asyncio.Semaphore(0), asyncio.Event()
+
+    async def heartbeat() -> None:
+        beats.release()
+
+    async def wanted() -> frozenset[TopicPartition]:
+        for _ in range(2):
+            await beats.acquire()
+        seen.set()
+        return ALL
+
+    group.heartbeat = heartbeat  # type: ignore[method-assign]
+    crew = _crew(group, Holdings(), wanted)
+    crew._beat_s = 0.01
+    running = asyncio.create_task(crew._take_part())
+    try:
+        async with asyncio.timeout(20):
+            await seen.wait()
+            assert await group.given.get() == ALL
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
