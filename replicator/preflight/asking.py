@@ -6,6 +6,7 @@ Owns the requests; what follows from the answers is in the rules. Nothing is cha
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
@@ -17,7 +18,6 @@ from protocol.client import (
     ClientError,
     ClusterClient,
     ConfigKind,
-    ConnectError,
     CoordinatorKind,
     NewTopic,
     NotSupportedError,
@@ -46,6 +46,9 @@ _UNKNOWN = -0x8000_0000
 _GROUPS_ASKED = 200
 _TELLS_OF_NEW = 5
 """DescribeGroups from version 6 on does not tell rights on a group that does not exist yet (KIP-1043)."""
+_CAPS_IN_SYNC = {74, 75}
+"""APIs (client metrics, DescribeTopicPartitions) that brokers speak together from Kafka 3.8 on: for these no
+more replicas have to be in sync than a topic has (KIP-966). Brokers of isthmus go by min.insync.replicas."""
 _TOPICS_AT_A_TIME = 200
 
 
@@ -53,12 +56,12 @@ async def ask_side(
     client: ClusterClient, side: Side, topics: Collection[str], own: Collection[str], groups: list[str]
 ) -> None:
     """Fills `side`; `topics` are the link's, as this side calls them, `own` what it keeps for itself."""
-    side.cluster_id = client.cluster_id or ""
-    side.brokers = dict(client.brokers)
-    await _reach_all(client, side)
     side.topic_rights = await _try(side, "rights on topics", _topic_rights(client, [*topics, *own]), {})
     side.cluster_rights = await _try(side, "rights on the cluster", _cluster_rights(client), Rights())
     side.group_rights = await _group_rights(client, side, groups[:_GROUPS_ASKED])
+    if len(groups) > _GROUPS_ASKED:
+        left = len(groups) - _GROUPS_ASKED
+        side.refused[f"rights on {left} more groups"] = f"only the first {_GROUPS_ASKED} are asked about"
     await _settings(client, side, topics)
     await _disks(client, side, topics)
 
@@ -73,13 +76,21 @@ async def _try(side: Side, what: str, asking: Awaitable[T], otherwise: T) -> T:
         return otherwise
 
 
-async def _reach_all(client: ClusterClient, side: Side) -> None:
+async def ask_brokers(client: ClusterClient, side: Side) -> None:
     """Clients talk to every broker at the address that it advertises."""
-    for node in side.brokers:
+    await client.metadata(())
+    side.cluster_id, side.brokers = client.cluster_id or "", dict(client.brokers)
+
+    caps: list[bool] = []
+
+    async def reach(node: int) -> None:
         try:
-            await client.connection_to(node)
-        except ConnectError as error:
+            caps.append((await client.connection_to(node)).versions.keys() >= _CAPS_IN_SYNC)
+        except ClientError as error:
             side.silent[node] = str(error)
+
+    await asyncio.gather(*map(reach, side.brokers))
+    side.caps_in_sync = bool(caps) and all(caps)
 
 
 async def _topic_rights(client: ClusterClient, topics: Collection[str]) -> dict[str, Rights]:
@@ -165,6 +176,8 @@ async def _disks(client: ClusterClient, side: Side, topics: Collection[str]) -> 
     for node in side.brokers.keys() - side.silent.keys():
         asking = client.send_to(node, DescribeLogDirsRequest(topics=None), retry=_SHORT)
         answer = await _try(side, "log directories", asking, None)
+        if answer is not None and answer.error_code:
+            side.refused["log directories"] = ErrorCode.of(answer.error_code).name
         for row in answer.results if answer is not None else ():
             if row.error_code:
                 continue
@@ -222,13 +235,30 @@ async def ask_creation(target: ClusterClient, facts: Facts) -> None:
 
 
 async def ask_times(source: ClusterClient, facts: Facts) -> None:
-    """Which source partitions have records whose time the target would refuse."""
+    """Which source partitions have records, not copied yet, whose time the target would refuse."""
     if facts.settings.start == "latest":
         return
+    oldest, newest = _times_let_in(facts)
+    first = await _offsets(source, dict.fromkeys(oldest, -2))
+    reached = await _offsets(source, oldest)
+    for tp, (begin, _) in first.items():
+        at, start = reached.get(tp), max(begin, facts.copied.get(tp, 0))
+        # All records are older (at -1) or some are: those before the first one that is not.
+        if at is not None and (at[0] > start or (at[0] < 0 and await _holds(source, tp, start))):
+            facts.too_old[f"{tp.topic}-{tp.partition}"] = oldest[tp]
+    for tp, (offset, timestamp) in (await _offsets(source, dict.fromkeys(newest, MAX_TIMESTAMP))).items():
+        if offset >= facts.copied.get(tp, 0) and timestamp > newest[tp]:
+            facts.too_new[f"{tp.topic}-{tp.partition}"] = timestamp
+
+
+def _times_let_in(facts: Facts) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The oldest and the newest that the target takes, by source partition; none where it takes any."""
     now = time.time_ns() // 1_000_000
     oldest: dict[TopicPartition, int] = {}
     newest: dict[TopicPartition, int] = {}
     for name, topic in facts.found.wanted.items():
+        if mirror_value(facts, topic, "message.timestamp.type") == "LogAppendTime":
+            continue  # the target stamps its own
         before = int(mirror_value(facts, topic, "message.timestamp.before.max.ms") or -1)
         after = int(mirror_value(facts, topic, "message.timestamp.after.max.ms") or -1)
         for number in topic.source.partitions:
@@ -236,16 +266,7 @@ async def ask_times(source: ClusterClient, facts: Facts) -> None:
                 oldest[TopicPartition(name, number)] = now - before
             if 0 <= after < 1 << 62:
                 newest[TopicPartition(name, number)] = now + after
-    first = await _offsets(source, dict.fromkeys(oldest, -2))
-    reached = await _offsets(source, oldest)
-    for tp, start in first.items():
-        at = reached.get(tp)
-        # All records are older (at -1) or some are: those before the first one that is not.
-        if at is not None and (at[0] > start[0] or (at[0] < 0 and await _holds(source, tp, start[0]))):
-            facts.too_old[f"{tp.topic}-{tp.partition}"] = oldest[tp]
-    for tp, (offset, timestamp) in (await _offsets(source, dict.fromkeys(newest, MAX_TIMESTAMP))).items():
-        if offset >= 0 and timestamp > newest[tp]:
-            facts.too_new[f"{tp.topic}-{tp.partition}"] = timestamp
+    return oldest, newest
 
 
 async def _holds(source: ClusterClient, tp: TopicPartition, start: int) -> bool:

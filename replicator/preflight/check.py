@@ -5,6 +5,7 @@ Owns which facts are asked for and which rules look at them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +17,7 @@ from replicator.drift import found_now
 from replicator.filters import NameFilter
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.topics import mirror_text
-from replicator.preflight.asking import ask_creation, ask_idempotence, ask_side, ask_times
+from replicator.preflight.asking import ask_brokers, ask_creation, ask_idempotence, ask_side, ask_times
 from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
@@ -26,6 +27,7 @@ from replicator.preflight.rights import rights
 from replicator.preflight.transactions import ask_transactions, transactions
 from replicator.progress import ProgressStore, read_ledgers
 from replicator.settings import LinkSettings
+from transfer.ledger import PartitionLedger
 
 _PROGRESS = re.compile(r"isthmus-link\.(?P<source>.+)-to-(?P<target>.+)\.internal")
 _RULES = (
@@ -54,7 +56,15 @@ async def check_link(
         what = f"source and target are one cluster, {source.cluster_id}"
         to_do = "correct the bootstrap address of one of them"
         return [Finding(Level.ERROR, "clusters", settings.name, what, to_do)]
-    await _gather(source, target, facts)
+    await asyncio.gather(ask_brokers(source, facts.source), ask_brokers(target, facts.target))
+    try:
+        await _gather(source, target, facts)
+    except ProtocolError as error:
+        if not facts.source.silent and not facts.target.silent:
+            raise
+        what = f"the rest cannot be looked at: {error}"
+        to_do = "mend that first, then check again"
+        return [*_clusters(facts), Finding(Level.ERROR, "connectivity", settings.name, what, to_do)]
     facts.circles = ways_round(links)
     facts.gathering = _gathering(settings, links)
     return [*_clusters(facts), *_creation(facts), *(one for rule in _RULES for one in rule(facts))]
@@ -110,6 +120,9 @@ async def _who_writes(target: ClusterClient, facts: Facts) -> None:
             made = {ledger.target.topic: ledger.target.topic_id for ledger in ledgers.values()}
             if topic == own:
                 facts.own_mirrors |= made
+                facts.copied = {
+                    tp: one.next_source_offset for tp, one in ledgers.items() if _is_there(facts, one)
+                }
                 settings = (await ProgressStore(target, own).refresh()).settings
                 for name in settings:  # made, and nothing was copied yet
                     facts.own_mirrors.setdefault(facts.mirrors.get(name, ""), "")
@@ -117,6 +130,12 @@ async def _who_writes(target: ClusterClient, facts: Facts) -> None:
                 facts.other_links |= dict.fromkeys(made, link)
         except ProtocolError as error:
             facts.target.refused[f"progress topic {topic}"] = str(error)
+
+
+def _is_there(facts: Facts, ledger: PartitionLedger) -> bool:
+    """Whether it tells of the topic that is at the source now."""
+    topic = facts.source.topics.get(ledger.source.topic)
+    return topic is not None and uuid_to_text(topic.topic_id) == ledger.source.topic_id
 
 
 def _whose_mirrors(facts: Facts) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from protocol.client import AclOperation, Broker, ConfigEntry, TopicMetadata
 from protocol.errors import KafkaError
+from protocol.types import TopicPartition
 from replicator.discovery import Found
 from replicator.settings import LinkSettings
 
@@ -48,6 +49,8 @@ class Side:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     silent: dict[int, str] = field(default_factory=dict)
     """Brokers that cannot be reached at the address they give to clients, and why."""
+    caps_in_sync: bool = False
+    """Whether a topic with fewer replicas than min.insync.replicas can be written (`needed_in_sync`)."""
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     cluster_rights: Rights = Rights()
     topic_rights: Mapping[str, Rights] = field(default_factory=dict)
@@ -64,6 +67,10 @@ class Side:
     cannot_make: dict[str, KafkaError] = field(default_factory=dict)
     """Topics that the link keeps for itself and that this side would not make."""
 
+    def needed_in_sync(self, configured: str, copies: int) -> int:
+        """How many of so many replicas have to be in sync for a write, with that min.insync.replicas."""
+        return min(int(configured), copies) if self.caps_in_sync else int(configured)
+
 
 @dataclass(slots=True)
 class Facts:
@@ -79,6 +86,8 @@ class Facts:
     """Mirrors that the target would not create or grow, and its words."""
     own_mirrors: dict[str, str] = field(default_factory=dict)
     """Topics of the target that this link writes: name to topic id (empty: not known)."""
+    copied: dict[TopicPartition, int] = field(default_factory=dict)
+    """Source offsets up to which partitions are copied already."""
     other_links: dict[str, str] = field(default_factory=dict)
     """Topics of the target that another link writes: name to link."""
     gathering: frozenset[str] = frozenset()

@@ -136,15 +136,16 @@ def replicas(facts: Facts) -> Iterator[Finding]:
     never: dict[tuple[str, str], list[str]] = {}
     fragile: dict[tuple[str, str], list[str]] = {}
     for name, topic in facts.found.wanted.items():
-        copies, need = _factor(facts, topic), mirror_value(facts, topic, "min.insync.replicas")
-        if copies is None or need is None:
+        copies, configured = _factor(facts, topic), mirror_value(facts, topic, "min.insync.replicas")
+        if copies is None or configured is None:
             continue
-        if int(need) > copies:
+        need = facts.target.needed_in_sync(configured, copies)
+        if need > copies:
             what = f"min.insync.replicas is {need} with {copies} replicas: nothing can be written"
-            never.setdefault((what, _more_replicas(topic, int(need))), []).append(name)
-        elif int(need) == copies > 1:
+            never.setdefault((what, _more_replicas(topic, need)), []).append(name)
+        elif need == copies > 1:
             what = f"min.insync.replicas is {need} with {copies} replicas: copying stops with one broker away"
-            fragile.setdefault((what, _more_replicas(topic, int(need) + 1)), []).append(name)
+            fragile.setdefault((what, _more_replicas(topic, need + 1)), []).append(name)
     yield from together(Level.ERROR, "replicas", facts.target.alias, never)
     yield from together(Level.WARNING, "replicas", facts.target.alias, fragile)
 

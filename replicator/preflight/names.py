@@ -26,7 +26,8 @@ def names(facts: Facts) -> Iterator[Finding]:
             CHECK,
             alias,
             f"with the link's prefix these are longer than {LONGEST} characters: no topic can be called so",
-            "use a shorter alias, naming: identity, or exclude them",
+            "use a shorter alias, naming: identity (in a file of MirrorMaker 2: replication.policy.class ="
+            " …IdentityReplicationPolicy), or exclude them",
             long,
         )
     yield from _alike(facts)
@@ -119,7 +120,7 @@ def selection(facts: Facts) -> Iterator[Finding]:
             "groups",
             facts.source.alias,
             "sync_group_offsets is off: consumers would not go on where they were",
-            "set sync_group_offsets: true",
+            "set sync_group_offsets: true (in a file of MirrorMaker 2: sync.group.offsets.enabled = true)",
         )
     elif not facts.groups:
         yield Finding(

@@ -112,6 +112,7 @@ def own_topics_rule(facts: Facts) -> Iterator[Finding]:
             if refused.code is ErrorCode.INVALID_REPLICATION_FACTOR and one.factor_set:
                 mend = f"set {one.factor_set} to at most the number of brokers"
             yield Finding(level, _CHECK, side.alias, what, f"{mend}{instead}", (one.name,))
+        yield from _unwritable(one, side, level, instead)
         if missing:
             yield Finding(
                 level,
@@ -122,6 +123,23 @@ def own_topics_rule(facts: Facts) -> Iterator[Finding]:
                 (one.name,),
             )
     yield from _taking_over(facts, facts.target)
+
+
+def _unwritable(one: OwnTopic, side: Side, level: Level, instead: str) -> Iterator[Finding]:
+    """Of a topic that is still to be made: the side's default of min.insync.replicas holds for it."""
+    copies = one.factor if one.factor > 0 else int(side.defaults.get("default.replication.factor", "0"))
+    need = side.needed_in_sync(side.defaults.get("min.insync.replicas", "1"), copies)
+    if one.name not in side.topics and 0 < copies < need:
+        setting = one.factor_set or "internal_replication_factor (offset.storage.replication.factor)"
+        yield Finding(
+            level,
+            "replicas",
+            side.alias,
+            f"{one.job} needs a topic, which would have {copies} replicas with min.insync.replicas {need}:"
+            " nothing can be written",
+            f"set {setting} to {need} or more{instead}",
+            (one.name,),
+        )
 
 
 def _taking_over(facts: Facts, side: Side) -> Iterator[Finding]:

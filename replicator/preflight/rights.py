@@ -114,7 +114,8 @@ def _cluster(side: Side, operations: list[Op], job: str) -> Iterator[Finding]:
             CHECK,
             side.alias,
             f"{job} needs {', '.join(missing)} on the CLUSTER",
-            f"grant it to the link's user ({_how()}), or set sync_topic_acls: false",
+            f"grant it to the link's user ({_how()}), or set sync_topic_acls: false (in a file of MirrorMaker"
+            " 2: sync.topic.acls.enabled = false)",
         )
 
 

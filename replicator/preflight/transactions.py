@@ -79,7 +79,7 @@ def transactions(facts: Facts) -> Iterator[Finding]:
 
 def _state(facts: Facts) -> Iterator[Finding]:
     target = facts.target
-    need = int(target.defaults.get("transaction.state.log.min.isr", "1"))
+    configured = target.defaults.get("transaction.state.log.min.isr", "1")
     state = target.topics.get(_STATE)
     if state is not None and state.partitions:
         copies = min(len(one.replicas) for one in state.partitions.values())
@@ -95,6 +95,7 @@ def _state(facts: Facts) -> Iterator[Finding]:
                 "set it to what there are, or add brokers",
             )
             return
+    need = target.needed_in_sync(configured, copies)
     if copies and need > copies:
         yield Finding(
             Level.ERROR,

@@ -141,6 +141,17 @@ def test_replicas_that_can_never_be_in_sync(copies, need, expected):
         assert all(cure in finding.to_do for finding in replicas(one))
 
 
+@pytest.mark.parametrize(("copies", "need", "expected"), [(1, "2", []), (2, "3", [WARNING]), (3, "2", [])])
+def test_kafka_takes_as_many_in_sync_as_there_are(copies, need, expected):
+    """Since KIP-966 (tried with 4.3): one replica is enough then, whatever min.insync.replicas says."""
+    given = facts(target=["east.orders"], copies=copies, internal_replication_factor=1)
+    given.target.caps_in_sync = True
+    given.target.configs = {"east.orders": {"min.insync.replicas": entry(need, ConfigSource.DEFAULT)}}
+    given.target.defaults = {"min.insync.replicas": need}
+    assert [level for level, _ in said(replicas, given)] == expected
+    assert said(own_topics_rule, given) == []
+
+
 def test_more_replicas_than_brokers():
     assert [level for level, _ in said(replicas, facts(replication_factor=2))] == [ERROR]
 
@@ -219,6 +230,25 @@ def test_a_topic_of_the_link_with_more_replicas_than_brokers_names_its_setting()
     given.source.cannot_make = {"mm2-offset-syncs.west.internal": few}
     (found,) = own_topics_rule(given)
     assert "set offset_syncs_topic_replication_factor (offset-syncs.topic.replication.factor)" in found.to_do
+
+
+def test_a_topic_of_the_link_that_nobody_could_write_is_named_with_its_setting():
+    """Its mirrors have three replicas: without progress nothing of them is copied."""
+    given = facts(replication_factor=3, internal_replication_factor=1, heartbeats_topic_replication_factor=2)
+    given.target.brokers = {n: Broker("b", n) for n in range(3)}
+    given.target.defaults = {"min.insync.replicas": "2"}
+    assert said(own_topics_rule, given) == [
+        (ERROR, ("isthmus-link.east-to-west.internal",)),
+        (WARNING, ("east.checkpoints.internal",)),
+    ]
+    progress, checkpoints = own_topics_rule(given)
+    assert "set internal_replication_factor (offset.storage.replication.factor) to 2" in progress.to_do
+    assert "set checkpoints_topic_replication_factor" in checkpoints.to_do
+    given.target.topics["isthmus-link.east-to-west.internal"] = topic("there", copies=3)
+    assert said(own_topics_rule, given) == [(WARNING, ("east.checkpoints.internal",))]
+    given = facts()  # what the cluster has by default
+    given.target.defaults = {"min.insync.replicas": "2", "default.replication.factor": "1"}
+    assert said(own_topics_rule, given)[0] == (ERROR, ("isthmus-link.east-to-west.internal",))
 
 
 def test_what_is_switched_off_needs_no_rights():
