@@ -59,6 +59,13 @@ def _nobody(
     return _standing(NOT_RUNNING, reason=reason, to_do=start)
 
 
+def has_ended(code: int, at_ms: int) -> dict[str, Any]:
+    """Of a link that runs no more in a process that goes on with others."""
+    reason = f"it has ended with exit code {code}, its process goes on with other links"
+    to_do = "see the log of the process, mend what it names, and start it again"
+    return _standing(NOT_RUNNING, since_ms=at_ms, reason=reason, to_do=to_do)
+
+
 def _standing(
     state: str, waits_for: str = "", since_ms: int | None = None, reason: str = "", to_do: str = ""
 ) -> dict[str, Any]:

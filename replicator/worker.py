@@ -26,7 +26,7 @@ from replicator.jobs import Job, Jobs
 from replicator.lag import look_at_lag
 from replicator.lease import LeaseHeld, LeaseLost
 from replicator.link_report import mirrors_json
-from replicator.link_standing import NOT_RUNNING
+from replicator.link_standing import has_ended
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
 from replicator.phase import CLAIM, CLUSTERS, COPIES, ENDS, FIRST, PROGRESS, WISHES, WORKERS, Phase
@@ -108,13 +108,7 @@ class LinkStatus:
 
     def ended(self, code: int) -> None:
         """It runs no more, though its process goes on."""
-        self._ended = {
-            "state": NOT_RUNNING,
-            "waits_for": "",
-            "since_ms": now_ms(),
-            "reason": f"it has ended with exit code {code}, its process goes on with other links",
-            "to_do": "see the log of the process, mend what it names, and start it again",
-        }
+        self._ended = has_ended(code, now_ms())
 
     @property
     def problems(self) -> dict[str, str]:
