@@ -20,7 +20,7 @@ from connectors.manifest import Manifest, PartitionBackup, TopicBackup
 from connectors.object_store import ObjectStore, open_store
 from connectors.partition_runs import PartitionRun, PartitionRuns
 from connectors.settings import BackupSettings, Progress, Report, quiet
-from connectors.topic_facts import TopicFacts, describe_topics, ranges
+from connectors.topic_facts import TopicFacts, describe_topics, known_ranges
 from protocol.client import ClusterClient
 from protocol.types import TopicPartition, uuid_from_text
 from transfer.kafka.source import KafkaSource
@@ -38,8 +38,8 @@ async def backup(settings: BackupSettings, progress: Report = quiet) -> Manifest
         settings.access.client("isthmus-backup") as client,
     ):
         await _refuse_taken_id(store, settings.backup_id)
-        facts = await describe_topics(client, settings.topics)
         groups, problems = await snapshot_groups(client, settings.groups, settings.topics)
+        facts = await describe_topics(client, settings.topics)  # later: partitions may be new
         made = _Backup(settings, store, client, facts, progress)
         await made.copy()
         manifest = Manifest(
@@ -96,11 +96,13 @@ class _Backup:
 
     async def copy(self) -> None:
         tps = [TopicPartition(topic.name, index) for topic in self._facts for index in topic.partitions]
-        found = await ranges(self._client, tps)
+        found, refused = await known_ranges(self._client, tps)
         for topic in self._facts:
             for index in topic.partitions:
                 tp = TopicPartition(topic.name, index)
-                self._runs[tp] = self._run(topic, tp, *found[tp])
+                run = self._runs[tp] = self._run(topic, tp, *found.get(tp, (0, 0)))
+                if tp in refused:
+                    run.problem = f"{topic.name}-{index}: nothing of it is in this backup: {refused[tp]}"
         self._total = sum(run.end - run.start for run in self._runs.values())
         self._moved(0)
         source = KafkaSource(self._client)

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from connectors.errors import BackupError
-from protocol.client import EARLIEST, LATEST, ClusterClient, ConfigEntry, ConfigSource, Isolation, RetryPolicy
+from protocol.client import (
+    EARLIEST,
+    LATEST,
+    NO_RETRIES,
+    ClusterClient,
+    ConfigEntry,
+    ConfigSource,
+    Isolation,
+    RetryPolicy,
+)
 from protocol.client.metadata import TopicMetadata
 from protocol.client.retry import retrying
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+from replicator.piecemeal import piecemeal
 
 EFFECTIVE = (
     "cleanup.policy",
@@ -91,8 +102,26 @@ class Range(NamedTuple):
     end: int
 
 
-async def ranges(client: ClusterClient, tps: Collection[TopicPartition]) -> dict[TopicPartition, Range]:
+async def ranges(
+    client: ClusterClient, tps: Collection[TopicPartition], retry: RetryPolicy | None = None
+) -> dict[TopicPartition, Range]:
     """The range of each partition. Raises ProtocolError while one has no leader."""
-    first = await client.list_offsets(dict.fromkeys(tps, EARLIEST))
-    last = await client.list_offsets(dict.fromkeys(tps, LATEST), isolation=Isolation.READ_COMMITTED)
+    first = await client.list_offsets(dict.fromkeys(tps, EARLIEST), retry=retry)
+    last = await client.list_offsets(
+        dict.fromkeys(tps, LATEST), isolation=Isolation.READ_COMMITTED, retry=retry
+    )
     return {tp: Range(first[tp].offset, max(last[tp].offset, first[tp].offset)) for tp in tps}
+
+
+async def known_ranges(
+    client: ClusterClient, tps: Collection[TopicPartition]
+) -> tuple[dict[TopicPartition, Range], dict[TopicPartition, KafkaError]]:
+    """The range of each partition that has one now, and why the others have none (I10). Raises ProtocolError
+    when none of them has."""
+    try:
+        return await ranges(client, tps), {}
+    except KafkaError:
+        found, refused = await piecemeal(partial(ranges, client, retry=NO_RETRIES), tps)
+        if not found:
+            raise
+        return found, refused
