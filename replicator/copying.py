@@ -1,17 +1,15 @@
 """Ad-hoc copies: a link that nobody declared, known by its two clusters, that can end by itself.
 
-Owns what such a link is told, where it is to arrive, and how far it is. The copying is a link's own
-(`worker`), so a second start goes on where the first one ended: progress is in the target cluster, under the
-source's cluster id or under a name. One copy at a time runs under a name.
+Owns what such a link is told and where it is to arrive. How far it is says `copy_watch`; the copying is a
+link's own (`worker`), so a second start goes on where the first one ended: progress is in the target cluster,
+under the source's cluster id or under a name. One copy at a time runs under a name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,18 +17,17 @@ from prometheus_client import CollectorRegistry
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolation
 from protocol.types import TopicPartition, uuid_to_text
-from replicator.book import Account, State
-from replicator.discovery import Wanted
+from replicator.copy_watch import CopyProgress, CopyResult, Watch
+from replicator.discovery import Found, Wanted
 from replicator.drift import found_now
+from replicator.newcomers import name_clashes, records_of_others
 from replicator.progress import Progress, ProgressStore
-from replicator.renaming import Rename, wrong_name
+from replicator.renaming import Rename
 from replicator.settings import TOPICS_EXCLUDE, ClusterEnd, LinkSettings
-from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, Link, LinkStatus, run_link
+from replicator.worker import LinkStatus, run_link
 
 _LOOK_S = 0.2
 _CONNECT_S = 5.0
-_GIVE_UP_TOPIC_S = 15.0
-"""A topic that cannot be made at the target keeps a copy that is to end waiting no longer than this."""
 
 
 class CopyError(Exception):
@@ -48,6 +45,7 @@ class CopyRequest:
     rename: tuple[Rename, ...] = ()
     start: str = "earliest"
     until_now: bool = False
+    append: bool = False
     name: str = ""
     replication_factor: int = -1
     source_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -77,8 +75,10 @@ class CopyPlan:
     not_copied: Mapping[str, str]
     stored: Mapping[TopicPartition, tuple[int, int, int]]
     """What earlier copies had done: next source offset, records, bytes."""
-    idle_rules: tuple[str, ...] = ()
-    """Of --rename, those that concern no topic that is there now; one that is copied once has none."""
+    topic_ids: Mapping[str, str]
+    """Of the source's topics."""
+    idle: tuple[str, ...] = ()
+    """What of the request concerns no topic that is there now."""
 
     def to_json(self) -> dict[str, Any]:
         """For machines."""
@@ -99,36 +99,6 @@ class CopyPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """How far a copy is. `total` counts source offsets up to where it is to arrive (or to today's end)."""
-
-    records: int
-    bytes: int
-    offsets: int
-    total: int
-    seconds: float
-    bytes_per_second: float
-
-    @property
-    def seconds_left(self) -> float | None:
-        """None while nothing can be said."""
-        if self.offsets <= 0 or self.total <= 0 or self.seconds <= 0:
-            return None
-        return max(self.total - self.offsets, 0) * self.seconds / self.offsets
-
-
-@dataclass(slots=True)
-class CopyResult:
-    """`left` names what was not copied, and why; `code` is the exit code."""
-
-    code: int
-    progress: CopyProgress
-    left: dict[str, str] = field(default_factory=dict)
-    gaps: dict[str, list[str]] = field(default_factory=dict)
-    arrived: bool = True
-
-
 async def plan_copy(request: CopyRequest) -> CopyPlan:
     """Asks both clusters. Raises CopyError, ProtocolError and (wrong settings) ValueError."""
     here = ClusterEnd(alias="source", bootstrap=request.source, properties=request.source_properties)
@@ -140,17 +110,16 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
     ):
         settings = _settings(request, source.cluster_id or "", target.cluster_id or "")
         found = await found_now(source, target, settings)
+        idle = tuple(_idle(request, found))
         if not found.wanted:
-            raise CopyError(f"no topic of {request.source} is to be copied: {_why(request, found.refused)}")
-        names = {name: wanted.target_name for name, wanted in found.wanted.items()}
-        _check_names(names, same_cluster=source.cluster_id == target.cluster_id, settings=settings)
-        idle = tuple(str(rule) for rule in request.rename if not any(map(rule.concerns, names)))
-        if idle and request.until_now:  # a slip of the pen would put a topic where nobody wants it
-            some = ", ".join(sorted(names)[:5])
-            raise CopyError(
-                f"--rename {' '.join(idle)} concerns no topic that is to be copied ({some}):"
-                " correct it or leave it out"
-            )
+            raise CopyError(f"no topic of {request.source} is to be copied: {'; '.join(idle)}")
+        names = [(name, wanted.target_name) for name, wanted in found.wanted.items()]
+        same = source.cluster_id == target.cluster_id
+        for _, why in name_clashes(names, same_cluster=same, settings=settings):
+            raise CopyError(why)
+        if idle and request.until_now:  # a slip of the pen would leave topics out, or put them elsewhere
+            some = ", ".join(sorted(found.wanted)[:5])
+            raise CopyError(f"{'; '.join(idle)} (to be copied: {some}): correct it or leave it out")
         spots = [
             TopicPartition(name, number)
             for name, wanted in found.wanted.items()
@@ -159,7 +128,10 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         first, ends = await _ranges(source, spots)
         progress = await ProgressStore(target, settings.progress_topic).refresh()
         stored = _stored(progress, found.wanted, spots)
-        strange = await _strange(target, found.wanted, {tp.topic for tp in stored})
+        known = {tp.topic for tp in stored}
+        strange = await records_of_others(
+            target, {name: one for name, one in found.wanted.items() if name not in known}
+        )
     topics = tuple(
         CopyTopic(
             name,
@@ -171,7 +143,8 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         )
         for name, wanted in sorted(found.wanted.items())
     )
-    return CopyPlan(settings, topics, ends, found.refused, stored, idle)
+    topic_ids = {name: uuid_to_text(one.source.topic_id) for name, one in found.wanted.items()}
+    return CopyPlan(settings, topics, ends, found.refused, stored, topic_ids, idle)
 
 
 def refuse_strange(plan: CopyPlan) -> None:
@@ -183,22 +156,6 @@ def refuse_strange(plan: CopyPlan) -> None:
             " topics: to write behind what is there, say --append; to copy elsewhere, --rename; if a copy"
             " with --name wrote them, say that name"
         )
-
-
-async def _strange(
-    target: ClusterClient, wanted: Mapping[str, Wanted], known: Collection[str]
-) -> dict[str, int]:
-    there = {
-        TopicPartition(one.target.name, number): name
-        for name, one in wanted.items()
-        if one.target is not None and name not in known
-        for number in one.target.partitions
-    }
-    first, last = await _ranges(target, list(there)) if there else ({}, {})
-    found: Counter[str] = Counter()
-    for tp, name in there.items():
-        found[name] += last[tp] - first[tp]
-    return found
 
 
 def _stored(
@@ -240,6 +197,7 @@ def _settings(request: CopyRequest, source_id: str, target_id: str) -> LinkSetti
             "replication_factor": request.replication_factor,
             "refresh_topics": not request.until_now,
             "widens": True,
+            "appends": request.append,
             "shared": False,
             "sync_topic_acls": False,
             "sync_group_offsets": False,
@@ -255,31 +213,16 @@ def _alias(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", text)
 
 
-def _why(request: CopyRequest, refused: Mapping[str, str]) -> str:
-    reasons = [f"{topic}: {reason}" for topic, reason in sorted(refused.items())][:5]
-    return f"--topics {','.join(request.topics)}" + (
-        f" ({'; '.join(reasons)})" if reasons else ", it has none"
-    )
-
-
-def _check_names(names: Mapping[str, str], *, same_cluster: bool, settings: LinkSettings) -> None:
-    by_target: dict[str, str] = {}
-    for topic, there in names.items():
-        if wrong := wrong_name(there):
-            raise CopyError(f"{topic} cannot be copied with this --rename: {wrong}")
-        if there in by_target:
-            raise CopyError(f"{by_target[there]} and {topic} would both be called {there}: change --rename")
-        by_target[there] = topic
-    if same_cluster:
-        taken = settings.topic_filter()
-        for topic, there in names.items():
-            if there == topic:
-                raise CopyError(f"--from and --to are one cluster: {topic} needs another name, say --rename")
-            if taken.refuses(there) is None:
-                raise CopyError(
-                    f"{there}, the copy of {topic} in the same cluster, is among --topics itself and would be"
-                    f" copied again and again: choose a name that they do not match, or --exclude '{there}'"
-                )
+def _idle(request: CopyRequest, found: Found) -> Iterator[str]:
+    """What of the request concerns no topic, and why if something matches it all the same."""
+    for pattern in request.topics:
+        if not any(re.fullmatch(pattern, name) for name in found.wanted):
+            refused = [name for name in sorted(found.refused) if re.fullmatch(pattern, name)]
+            why = "; ".join(f"{name}: {found.refused[name]}" for name in refused[:5])
+            yield f"--topics {pattern} matches no topic" + (f" that can be copied ({why})" if why else "")
+    for rule in request.rename:
+        if not any(map(rule.concerns, found.wanted)):
+            yield f"--rename {rule} concerns no topic that is to be copied"
 
 
 async def _ranges(
@@ -305,7 +248,7 @@ async def run_copy(
     status = LinkStatus(plan.settings.name)
     ended = asyncio.Event()
     running = asyncio.create_task(run_link(plan.settings, ended, registry or CollectorRegistry(), status))
-    watch = _Watch(plan, status)
+    watch = Watch(plan.ends, plan.stored, plan.topic_ids, status)
     stopping = asyncio.create_task(stop.wait())
     try:
         while not (running.done() or stopping.done() or (until_now and watch.done())):
@@ -316,92 +259,4 @@ async def run_copy(
         stopping.cancel()
         await asyncio.gather(stopping, return_exceptions=True)
         code = await running
-    return _result(watch, code, until_now=until_now)
-
-
-def _result(watch: _Watch, code: int, *, until_now: bool) -> CopyResult:
-    left = watch.left() if until_now else {}
-    arrived = not until_now or watch.done()
-    if until_now and code != EXIT_FAILED:
-        code = EXIT_FAILED if not arrived else EXIT_DIFFERENCES if left else code
-    return CopyResult(code, watch.look(), left, watch.gaps(), arrived)
-
-
-class _Watch:
-    """Reads a running copy's accounts."""
-
-    def __init__(self, plan: CopyPlan, status: LinkStatus) -> None:
-        self._ends = plan.ends
-        self._status = status
-        self._begun = dict(plan.stored)
-        self._started = time.monotonic()
-        self._last = (self._started, 0)
-        self._speed = 0.0
-        self._stuck_since: dict[str, float] = {}
-
-    @property
-    def _link(self) -> Link | None:
-        return self._status.link
-
-    def _accounts(self) -> Mapping[TopicPartition, Account]:
-        return self._link.accounts if self._link is not None else {}
-
-    def look(self) -> CopyProgress:
-        """How far it is now."""
-        records = size = offsets = total = 0
-        for tp, account in self._accounts().items():
-            if account.entry is None:
-                continue
-            ledger = account.entry.ledger
-            begun = self._begun.setdefault(tp, (ledger.runs.source_start, 0, 0))
-            records += max(ledger.records - begun[1], 0)
-            size += max(ledger.bytes - begun[2], 0)
-            end = max(self._ends.get(tp, 0), begun[0])
-            offsets += max(min(ledger.next_source_offset, end) - begun[0], 0)
-            total += end - begun[0]
-        now = time.monotonic()
-        before, bytes_before = self._last
-        if now - before >= 1.0:
-            self._speed = (size - bytes_before) / (now - before)
-            self._last = (now, size)
-        passed = now - self._started
-        return CopyProgress(records, size, offsets, total, passed, self._speed or size / max(passed, 0.001))
-
-    def done(self) -> bool:
-        """Whether everything is copied that can be."""
-        stuck = self.left()
-        return all(self._arrived(tp) or str(tp) in stuck for tp in self._ends)
-
-    def _arrived(self, tp: TopicPartition) -> bool:
-        account = self._accounts().get(tp)
-        return (
-            account is not None
-            and account.entry is not None
-            and account.entry.ledger.next_source_offset >= self._ends[tp]
-        )
-
-    def left(self) -> dict[str, str]:
-        """Partitions that stand still for a reason that waiting does not cure, and the reason."""
-        found: dict[str, str] = {}
-        problems = self._link.topic_problems if self._link is not None else {}
-        now = time.monotonic()
-        for topic in problems.keys() - self._stuck_since.keys():
-            self._stuck_since[topic] = now
-        for topic in self._stuck_since.keys() - problems.keys():
-            del self._stuck_since[topic]
-        for tp in self._ends:
-            account = self._accounts().get(tp)
-            if account is not None and account.state in (State.REFUSED, State.GONE):
-                found[str(tp)] = account.reason or account.state.value
-            elif account is None or account.entry is None:
-                stuck = now - self._stuck_since.get(tp.topic, now) > _GIVE_UP_TOPIC_S
-                found |= {str(tp): problems[tp.topic]} if stuck else {}
-        return found
-
-    def gaps(self) -> dict[str, list[str]]:
-        """By partition."""
-        return {
-            str(tp): [str(gap) for gap in account.entry.ledger.gaps]
-            for tp, account in self._accounts().items()
-            if account.entry is not None and account.entry.ledger.gaps
-        }
+    return watch.result(code, until_now=until_now)

@@ -37,6 +37,8 @@ class Found:
     wanted: dict[str, Wanted] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     """Topics that are not copied, and why."""
+    looked: bool = True
+    """False before the first look."""
 
 
 def discover(

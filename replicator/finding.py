@@ -6,10 +6,11 @@ the others see what it has made at their next look.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 
 from protocol.types import TopicPartition
 from replicator.discovery import Found, discover
+from replicator.newcomers import Newcomers
 from replicator.parts import Parts
 from replicator.renewal import Renewal
 from replicator.upstream import Upstream
@@ -28,6 +29,11 @@ class Finding:
             parts.naming,
             new_mirrors=parts.settings.on_recreated == "new_mirror",
         )
+        self._newcomers = (
+            Newcomers(parts.source_client, parts.target_client, parts.settings, parts.store)
+            if parts.settings.widens
+            else None
+        )
         self._at_target: Set[str] = frozenset()
         self._only: Set[str] | None = None
         """Topics that the link keeps to: those of its start, when it is told not to look for more."""
@@ -43,9 +49,16 @@ class Finding:
         self._at_target = target.topics.keys()
         names = self._renewal.names()
         found = discover(source, target.topics, parts.topic_filter, parts.naming, names)
+        if self._newcomers is not None:
+            await self._newcomers.sort(found)
         if self._only is None and not parts.settings.refresh_topics:
             self._only = found.wanted.keys()
         return found
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Topics that appeared and cannot be copied as they are, and why."""
+        return self._newcomers.problems if self._newcomers is not None else {}
 
     async def once(self, *, make_topics: bool) -> None:
         """Looks, makes what is missing, and has partitions started and stopped."""

@@ -20,10 +20,19 @@ LINK_KEY: Final = b"link"
 SETTINGS: Final = "settings/"
 
 
-def initial_row_of(initial: Mapping[TopicPartition, int]) -> Row:
+Asked = list[list[list[str]]]
+"""Patterns that starts of a link were asked for: each time those to take and those to leave out."""
+
+
+def initial_row_of(initial: Mapping[TopicPartition, int], asked: Asked) -> Row:
     """Where the partitions of the first start begin (-1: at their log's start)."""
     rows = [[tp.topic, tp.partition, offset] for tp, offset in sorted(initial.items())]
-    return LINK_KEY, json.dumps({"initial": rows}).encode()
+    return LINK_KEY, json.dumps({"initial": rows, **({"asked": asked} if asked else {})}).encode()
+
+
+def read_asked(value: bytes | None) -> Asked:
+    """Of a row that can be read as `read_initial` does; links that are asked once have none."""
+    return json.loads(value).get("asked", []) if value is not None else []
 
 
 def read_initial(value: bytes | None) -> dict[TopicPartition, int] | None:

@@ -54,7 +54,7 @@ class Parts:
         self.group_filter = NameFilter(settings.groups, settings.groups_exclude)
         self.poke = asyncio.Event()
         self.phase = Phase(PROGRESS)
-        self.found = Found()
+        self.found = Found(looked=False)
         self.book = Book(metrics, settings.retry_refused_s, self.poke.set)
         flow = settings.flow
         self.source = KafkaSource(

@@ -33,7 +33,9 @@ from replicator.lease import Lease, LeaseView
 from replicator.link_rows import (
     LINK_KEY,
     SETTINGS,
+    Asked,
     initial_row_of,
+    read_asked,
     read_initial,
     read_settings,
     settings_row_of,
@@ -59,6 +61,7 @@ class Progress:
     initial: dict[TopicPartition, int] | None = None
     """Where the partitions of the link's first start begin (-1: at their log's start); None: it never
     started. Partitions that are neither here nor have an entry were born later."""
+    asked: Asked = field(default_factory=list)
     lease: LeaseView = field(default_factory=LeaseView)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the link has set at the target, by source topic."""
@@ -88,7 +91,7 @@ class Progress:
         """Takes in rows in order; a null value removes its key."""
         for key, value in rows:
             if key == LINK_KEY:
-                self.initial = read_initial(value)
+                self.initial, self.asked = read_initial(value), read_asked(value)
             elif key == _LEASE_KEY:
                 self.lease.apply(value)
             elif key.startswith((b"control/", b"worker/")):
@@ -295,9 +298,9 @@ class ProgressStore:
         """As last read (`Progress.into`)."""
         return self._progress.into(tp, target_topic)
 
-    async def save_initial(self, initial: Mapping[TopicPartition, int]) -> None:
+    async def save_initial(self, initial: Mapping[TopicPartition, int], asked: Asked) -> None:
         """Notes, once and before anything is copied, where the first start begins."""
-        await self._topic.append([initial_row_of(initial)])
+        await self._topic.append([initial_row_of(initial, asked)])
 
     async def save_lease(self, lease: Lease, *, released: bool = False) -> None:
         """Claims, renews or gives up the link."""

@@ -217,7 +217,10 @@ class LinkSettings(BaseModel):
     take_over: TakeOver | None = None
     """At its first start the link goes on where MirrorMaker 2 stopped."""
     widens: bool = False
-    """Topics that a later start takes in too are old ones, not born since (ad-hoc copies)."""
+    """Topics that a later start is asked for too are old ones, not born since, and those that appear while it
+    runs are looked at before they are copied (ad-hoc copies)."""
+    appends: bool = True
+    """`False`: topics that appear are left out where the target's topic holds records of something else."""
     progress_interval_s: float = Field(default=0.5, gt=0, le=60)
     """Progress is stored at the latest after so long."""
     progress_bytes: int = Field(default=14 << 20, ge=1 << 16)

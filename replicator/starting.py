@@ -11,6 +11,7 @@ from protocol.types import TopicPartition
 from replicator.acl_sync import AclSync
 from replicator.discovery import discover
 from replicator.entry_rows import Entry
+from replicator.filters import TopicFilter
 from replicator.mirrormaker.takeover import take_over
 from replicator.parts import Parts
 from replicator.phase import TAKE_OVER
@@ -58,9 +59,21 @@ class Start:
         if progress.initial is None and not entries and self._parts.settings.take_over is not None:
             entries = await self._take_over()
         first = await self._first_partitions()
-        new = {tp: at for tp, at in first.items() if tp not in known and tp not in entries}
-        if progress.initial is None or new:
-            await self._parts.store.save_initial({**known, **new})
+        topics = {tp.topic for tp in (*known, *entries)}
+        asked = progress.asked
+        filters = [TopicFilter(self._parts.naming, *one, heartbeats=False) for one in asked]
+
+        def born(topic: str) -> bool:
+            """Since an earlier start, which would have taken it or its partition, had it been there."""
+            return topic in topics or any(one.refuses(topic) is None for one in filters)
+
+        new = {tp: at for tp, at in first.items() if not born(tp.topic)}
+        settings = self._parts.settings
+        now = [list(settings.topics), list(settings.topics_exclude)]
+        if settings.widens and now not in asked:
+            asked = [*asked, now]
+        if progress.initial is None or new or asked != progress.asked:
+            await self._parts.store.save_initial({**known, **new}, asked)
 
     async def _take_over(self) -> dict[TopicPartition, Entry]:
         """Stores what MirrorMaker 2 has copied as the link's own progress."""

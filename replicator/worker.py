@@ -20,6 +20,7 @@ from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
 from replicator.book import Account
+from replicator.discovery import Found
 from replicator.finding import Finding, partitions_of
 from replicator.group_rules import in_short
 from replicator.jobs import Job, Jobs
@@ -172,7 +173,16 @@ class Link:
     @property
     def topic_problems(self) -> Mapping[str, str]:
         """Why a source topic has no complete counterpart at the target."""
-        return self._parts.topics.problems
+        problems, wanted = self._parts.topics.problems, self._parts.found.wanted
+        return {
+            **{topic: why for topic, why in problems.items() if topic in wanted},
+            **self._finding.left_out,
+        }
+
+    @property
+    def found(self) -> Found:
+        """What discovery saw last."""
+        return self._parts.found
 
     async def run(self, stop: asyncio.Event) -> int:
         """Until `stop`, or until something breaks that waiting does not cure."""
@@ -214,9 +224,9 @@ class Link:
             return EXIT_FAILED
         if not drained:
             _log.warning("what was on its way was given up; the next start finds out what arrived")
-        return EXIT_DIFFERENCES if self._open_differences() or self._parts.book.refused else EXIT_OK
+        return EXIT_DIFFERENCES if self.open_differences() or self._parts.book.refused else EXIT_OK
 
-    def _open_differences(self) -> list[Difference]:
+    def open_differences(self) -> list[Difference]:
         """What nobody has acknowledged."""
         return open_differences(self.ledgers(), self._parts.store.acknowledged)
 
@@ -365,6 +375,7 @@ class Link:
             **self._jobs.troubles.texts,
             **self._parts.topics.problems,
             **{f"settings of {name}": text for name, text in self._parts.topics.settings_problems.items()},
+            **self._finding.left_out,
             **({"workers": self._sharing.problem} if self._sharing.problem else {}),
             **({"settings": wishes} if wishes else {}),
             **({"transactions": transactions} if transactions else {}),
@@ -407,6 +418,6 @@ class Link:
             "groups": self._upkeep.groups_json(),
             "acls": self._upkeep.acls.to_json() if with_acls else {"reason": "switched off"},
             "differences": parts.book.differences,
-            "not_acknowledged": len(self._open_differences()),
+            "not_acknowledged": len(self.open_differences()),
             "bytes_in_flight": parts.engine.bytes_in_flight,
         }

@@ -14,7 +14,8 @@ from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, note, print_json, p
 from isthmus.topologies import access_of
 
 if TYPE_CHECKING:
-    from replicator.copying import CopyPlan, CopyProgress, CopyRequest, CopyResult, CopyTopic
+    from replicator.copy_watch import CopyProgress, CopyResult
+    from replicator.copying import CopyPlan, CopyRequest, CopyTopic
 
 
 def copy(
@@ -62,12 +63,12 @@ def copy(
 
     Records keep their partitions, order, keys, headers, times and compression. Topics that are missing at the
     target are made with the source's partitions and settings; one that holds records of something else is
-    refused without --append. Progress is kept in the target cluster: a copy
-    that was stopped or killed goes on where it was and writes nothing twice. Groups and ACLs are not copied:
-    that is a link's work (isthmus replicate).
+    refused without --append. Both hold for topics that appear while it runs, too. Progress is kept in the
+    target cluster: a copy that was stopped or killed goes on where it was and writes nothing twice. Groups and
+    ACLs are not copied: that is a link's work (isthmus replicate).
 
-    Exit codes: 0 all copied (without --until-now: stopped and without gaps), 1 failed, or stopped before it
-    had arrived, 2 wrong usage, 3 ended, but something could not be copied (it is named).
+    Exit codes: 0 all copied (without --until-now: stopped, without gaps, and nothing stood still), 1 failed,
+    or stopped before it had arrived, 2 wrong usage, 3 ended, but something could not be copied (it is named).
 
     Examples:
 
@@ -88,10 +89,11 @@ def copy(
         rename=_rules(rename),
         start=start,
         until_now=until_now,
+        append=append,
         name=name,
         replication_factor=replication_factor,
     )
-    raise typer.Exit(uvloop.run(_copy(request, append=append, dry_run=dry_run, as_json=as_json)))
+    raise typer.Exit(uvloop.run(_copy(request, dry_run=dry_run, as_json=as_json)))
 
 
 def _request(
@@ -154,21 +156,21 @@ def _rules(texts: list[str] | None) -> tuple[Any, ...]:
         fail(f"--rename: {error}", USAGE)
 
 
-async def _copy(request: CopyRequest, *, append: bool, dry_run: bool, as_json: bool) -> int:
+async def _copy(request: CopyRequest, *, dry_run: bool, as_json: bool) -> int:
     from isthmus.logs import log_to_stderr
     from protocol.errors import ProtocolError
     from replicator.copying import CopyError, plan_copy, refuse_strange, run_copy
 
     try:
         plan = await plan_copy(request)
-        if not (append or dry_run):
+        if not (request.append or dry_run):
             refuse_strange(plan)
     except CopyError as error:
         fail(str(error), USAGE)
     except (ProtocolError, ValueError) as error:
         fail(f"{error}; nothing was copied")
-    for rule in plan.idle_rules:
-        note(f"--rename {rule} concerns no topic that is there now")
+    for one in plan.idle:
+        note(f"so far {one}")
     if dry_run:
         _show_plan(plan, as_json=as_json)
         return 0

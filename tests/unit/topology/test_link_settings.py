@@ -10,7 +10,7 @@ from tools.generate_link_settings_docs import DOCUMENT, document, names_of_mirro
 from topology.links import link_between
 from topology.models import Link
 
-ELSEWHERE = {"source", "target", "take_over", "rename", "shared", "widens"}
+ELSEWHERE = {"source", "target", "take_over", "rename", "shared", "widens", "appends"}
 """Said otherwise in a file (`take_over_mirrormaker`), or of ad-hoc copies only."""
 ENDS = (ClusterEnd(alias="east", bootstrap="a:1"), ClusterEnd(alias="west", bootstrap="b:1"))
 

@@ -1,0 +1,111 @@
+"""Topics that an ad-hoc copy comes upon while it runs: what was checked for the others at its start holds for
+them too.
+
+Owns which names cannot be (two topics into one, a topic of one cluster into itself or round in a circle) and
+leaving newcomers out that they concern, or whose topic at the target holds records of something else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from protocol.client import EARLIEST, LATEST, ClusterClient
+from protocol.types import TopicPartition
+from replicator.discovery import Found, Wanted
+from replicator.progress import ProgressStore
+from replicator.renaming import wrong_name
+from replicator.settings import LinkSettings
+
+_log = logging.getLogger("isthmus.replicator")
+
+
+def name_clashes(
+    names: Iterable[tuple[str, str]], *, same_cluster: bool, settings: LinkSettings
+) -> Iterator[tuple[str, str]]:
+    """Topics that cannot be copied under their names (source, target), and why; of two with one name at the
+    target it is the later one."""
+    taken = settings.topic_filter()
+    by_target: dict[str, str] = {}
+    for topic, there in names:
+        first = by_target.setdefault(there, topic)
+        if wrong := wrong_name(there):
+            yield topic, f"{topic} cannot be copied with this --rename: {wrong}"
+        elif first != topic:
+            yield topic, f"{first} and {topic} would both be called {there}: change --rename"
+        elif same_cluster and there == topic:
+            yield topic, f"--from and --to are one cluster: {topic} needs another name, say --rename"
+        elif same_cluster and taken.refuses(there) is None:
+            yield (
+                topic,
+                f"{there}, the copy of {topic} in the same cluster, is among --topics itself and would be"
+                f" copied again and again: choose a name that they do not match, or --exclude '{there}'",
+            )
+
+
+class Newcomers:
+    """Of one running copy. What it finds at its first look was checked before it began."""
+
+    def __init__(
+        self, source: ClusterClient, target: ClusterClient, settings: LinkSettings, store: ProgressStore
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._settings = settings
+        self._store = store
+        self._known: dict[str, None] | None = None
+        self.problems: dict[str, str] = {}
+        """Why topics are left out, as last looked."""
+
+    async def sort(self, found: Found) -> None:
+        """Leaves out those that cannot be copied as they are. Raises ProtocolError."""
+        known = self._known if self._known is not None else dict.fromkeys(found.wanted)
+        new = [name for name in sorted(found.wanted) if name not in known]
+        names = [(name, found.wanted[name].target_name) for name in (*known, *new) if name in found.wanted]
+        same = self._source.cluster_id == self._target.cluster_id
+        problems = dict(name_clashes(names, same_cluster=same, settings=self._settings))
+        fresh = {name: found.wanted[name] for name in new if name not in problems}
+        if fresh and not self._settings.appends:
+            held = await records_of_others(self._target, self._without_progress(fresh))
+            problems |= {
+                name: f"{found.wanted[name].target_name} holds {count:,} records already, and progress of no"
+                " copy between these topics: say --append, or --rename"
+                for name, count in held.items()
+                if count
+            }
+        for name, why in problems.items():
+            if self.problems.get(name) != why:
+                _log.error("%s is not copied: %s", name, why)
+            found.refused[name] = why
+            del found.wanted[name]
+        self.problems = problems
+        self._known = {**known, **dict.fromkeys(name for name in new if name in found.wanted)}
+
+    def _without_progress(self, fresh: Mapping[str, Wanted]) -> dict[str, Wanted]:
+        return {
+            name: one
+            for name, one in fresh.items()
+            if not any(
+                self._store.into(TopicPartition(name, number), one.target_name)
+                for number in one.source.partitions
+            )
+        }
+
+
+async def records_of_others(target: ClusterClient, wanted: Mapping[str, Wanted]) -> dict[str, int]:
+    """How many offsets the topics at the target hold, by source topic. Raises ProtocolError."""
+    there = {
+        TopicPartition(one.target.name, number): name
+        for name, one in wanted.items()
+        if one.target is not None
+        for number in one.target.partitions
+    }
+    if not there:
+        return {}
+    first = await target.list_offsets(dict.fromkeys(there, EARLIEST))
+    last = await target.list_offsets(dict.fromkeys(there, LATEST))
+    found: Counter[str] = Counter()
+    for tp, name in there.items():
+        found[name] += last[tp].offset - first[tp].offset
+    return found
