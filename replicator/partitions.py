@@ -286,11 +286,14 @@ class Partitions:
                 self._book.copied(account.tp, done)
 
         try:
-            settled = await self._refused.settle(entry.ledger, refused, book)
+            settled = await self._refused.settle(entry.ledger, refused, book, lambda: self._save(entry))
         except DiscontinuityError as error:
             self._book.disorder(account, DisorderError(account.tp, str(error)))
             account.not_before = time.monotonic() + _TRY_AGAIN_S
             settled = False
+        finally:
+            if refused.unsure:  # what is there of its parts, the target's tail tells; then it is tried again
+                account.refused, account.new_producer = None, True
         account.refused = None
         entry.epoch = -1
         if settled:

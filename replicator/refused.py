@@ -10,7 +10,7 @@ book is not as far as the refused batch, that one is not settled: what stands be
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from protocol.client import ClusterClient
 from protocol.client.retry import NO_RETRIES, retrying
@@ -37,8 +37,12 @@ _ABOUT_RECORDS = frozenset(
 )
 
 Book = Callable[[Copied | Gap], None]
+Store = Callable[[], Awaitable[None]]
 Stamp = Callable[[Record, str], Record | None]
 """What the link does to each record of a source topic; None: it is not copied."""
+
+
+async def _nowhere() -> None: ...
 
 
 class RefusedBatches:
@@ -58,11 +62,14 @@ class RefusedBatches:
         self._stamp = stamp
         self._may_write = may_write
 
-    async def settle(self, ledger: PartitionLedger, refused: RefusedError, book: Book) -> bool:
+    async def settle(
+        self, ledger: PartitionLedger, refused: RefusedError, book: Book, store: Store = _nowhere
+    ) -> bool:
         """Whether copying can go on where the ledger ends then. What was done is handed to `book` at once, in
-        order, each with where it begins. Raises ProtocolError when a cluster could not be asked; calling
-        again goes on where this ended; DiscontinuityError before a part is written that does not continue
-        what is booked."""
+        order, each with where it begins; `store` is awaited behind a gap: the target's tail does not tell of
+        it. Raises ProtocolError when a cluster could not be asked; calling again goes on where this ended, if
+        `refused.unsure` is false; DiscontinuityError before a part is written that does not continue what is
+        booked."""
         if ErrorCode.of(refused.code) not in _ABOUT_RECORDS:
             return False
         source = TopicPartition(ledger.source.topic, ledger.source.partition)
@@ -84,8 +91,10 @@ class RefusedBatches:
             if begins != ledger.next_source_offset:
                 raise DiscontinuityError(begins, ledger.next_source_offset)
             error = KafkaError(ErrorCode.of(refused.code), refused.reason)
-            if len(records) > 1:
+            if len(records) > 1 or first > refused.offset:  # alone it was not tried yet
+                refused.unsure = True  # unless an answer comes
                 done = await writer.write(records[part.start : part.stop], behind)
+                refused.unsure = False
                 if isinstance(done, Copied):
                     passed = sum(begins <= offset < behind for offset in left_out)
                     book(done._replace(left_out=passed, first_source_offset=begins))
@@ -100,6 +109,7 @@ class RefusedBatches:
                 await self._dead_letters.bury(records[part.start], ledger, error.message)
                 reason = f"refused by the target ({error.code.name}), in {self._dead_letters.topic}"
                 book(Gap(ledger.next_source_offset, behind, reason, time.time_ns() // 1_000_000))
+                await store()
         return True
 
     def _stamped(self, records: list[Record], topic: str) -> tuple[list[Record], list[int]]:

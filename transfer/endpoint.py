@@ -89,6 +89,9 @@ class TransferError(Exception):
 class RefusedError(TransferError):
     """The target (or a rule) refuses a batch for good. Concerns only `tp`; nothing behind it was written."""
 
+    unsure = False
+    """A part of it was sent, and whether it is written is not known."""
+
     def __init__(self, tp: TopicPartition, offset: int, reason: str, code: int = 0) -> None:
         super().__init__(f"{tp.topic}-{tp.partition} at source offset {offset}: {reason}")
         self.tp = tp

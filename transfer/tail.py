@@ -10,7 +10,7 @@ transactions, which may be aborted (a copy exactly once has its progress in them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from protocol.errors import ProtocolError
 from protocol.records.header import HEADER_SIZE, BatchHeader, iter_headers, read_header
@@ -60,8 +60,40 @@ class TailMatcher:
                 return True
             if begun:
                 break
+            taken = self._in_parts(out, index)
+            if taken:
+                return taken == out.record_count
         self.done = True
         return False
+
+    def _in_parts(self, out: Outgoing, first: int) -> int:
+        """How many records of `out` the batch at the target holds, with others behind it: what was refused
+        as a whole is taken apart. What is there to a part only is the end of what was written."""
+        taken = 0
+        owns: dict[bool, list[tuple[object, ...]] | None] = {}
+        for index in range(first, len(self._tail)):
+            buf, pos, header = self._tail[index]
+            behind, timed = taken + header.record_count, not header.timestamp_type
+            if behind <= out.record_count and timed not in owns:
+                owns[timed] = _own_content(out, with_time=timed)
+            own = owns.get(timed) if behind <= out.record_count else None
+            if own is None or _content(buf, pos, header) != own[taken:behind]:
+                if not taken:
+                    return 0
+                continue
+            self._runs += _stretches(out.sources, taken, behind, header.base_offset)
+            self._bytes += header.size
+            self._recognised += 1
+            self._next, taken = index + 1, behind
+            if taken == out.record_count:
+                break
+        whole = taken == out.record_count
+        last = self._runs[-1]
+        self._next_source = out.next_source_offset if whole else last.source + last.length
+        self._epoch = out.source_epoch
+        self.records += taken
+        self.done = not whole or self._next == len(self._tail)
+        return taken
 
     def _holds(self, out: Outgoing, index: int, begun: int) -> bool:
         """Whether the records of `out` are in a batch at the target, from number `begun` on."""
@@ -97,6 +129,16 @@ class TailMatcher:
             return None
         runs, crcs = tuple(self._runs), tuple(self._crcs)
         return Copied(runs, self._next_source, self.records, self._bytes, crcs, epoch=self._epoch)
+
+
+def _stretches(sources: Sequence[tuple[int, int]], first: int, behind: int, target: int) -> Iterator[Run]:
+    """Of records number `first` up to `behind` of a batch, which stand from `target` on."""
+    number = 0
+    for source, length in sources:
+        begin, end = max(first, number), min(behind, number + length)
+        if begin < end:
+            yield Run(source + begin - number, target + begin - first, end - begin)
+        number += length
 
 
 def same_records(out: Outgoing, buf: memoryview, pos: int, header: BatchHeader) -> bool:

@@ -64,8 +64,8 @@ def copy(
     Records keep their partitions, order, keys, headers, times and compression. Topics that are missing at the
     target are made with the source's partitions and settings; one that holds records of something else is
     refused without --append. Both hold for topics that appear while it runs, too. Progress is kept in the
-    target cluster: a copy that was stopped or killed goes on where it was and writes nothing twice. Groups and
-    ACLs are not copied: that is a link's work (isthmus replicate).
+    target cluster: a copy that was stopped or killed goes on where it was and writes nothing twice. Groups
+    and ACLs are not copied: that is a link's work (isthmus replicate).
 
     Exit codes: 0 all copied (without --until-now: stopped, without gaps, and nothing stood still), 1 failed,
     or stopped before it had arrived, 2 wrong usage, 3 ended, but something could not be copied (it is named).

@@ -33,7 +33,7 @@ from tests.support.link_in_memory import (
     Case,
     copy,
 )
-from tests.support.target_in_memory import LATE, LOST, OK, UNHEARD
+from tests.support.target_in_memory import LATE, LOST, OK, UNHEARD, TargetInMemory
 from transfer.endpoint import BrokenEndpointError, Chunk
 from transfer.kafka.lane import ProduceLane
 from transfer.kafka.sink import KafkaSink
@@ -239,6 +239,22 @@ def test_without_a_rule_of_the_link_the_guard_says_no_and_nothing_is_lost(rule: 
     assert not wrong
     wrong, _ = _wrong(off, _guard, command=command)
     assert wrong
+
+
+@pytest.mark.parametrize(("command", "at_s"), [(RESTART, 0.038), (LOSE, 0.038), (LOSE, 0.044)])
+def test_whoever_goes_on_with_a_refused_batch_finds_the_parts_that_are_written(
+    command: str, at_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one before was stopped while it waited for an answer."""
+    produce = TargetInMemory.produce
+
+    async def slow(*arguments: Any, **more: Any) -> int:
+        base = await produce(*arguments, **more)
+        await asyncio.sleep(0.004)
+        return base
+
+    monkeypatch.setattr(TargetInMemory, "produce", slow)
+    copy(Case(batches=[1, 8, 1], refuses=[b"6"], commands=[(at_s, command), (50.0, TAKE)])).check(once=True)
 
 
 @pytest.mark.parametrize("once", [True, False])

@@ -178,13 +178,29 @@ async def test_records_that_the_link_marks_or_leaves_out_are_so_here_too():
     assert (made.next_source_offset, made.left_out) == (106, 1)
 
 
-async def test_trouble_half_way_loses_and_repeats_nothing():
+@pytest.mark.parametrize("lost", range(1, 9))
+async def test_trouble_half_way_loses_and_repeats_nothing(lost):
+    """Nor is a record put aside that was refused only together with others."""
     records = [Record(100 + n, 1, None, b"%d" % n) for n in range(8)]
-    target, letters, made = Target(100, lost=2), Letters(), ledger()
+    target, letters, made = Target(75, lost=lost), Letters(), ledger()
     with pytest.raises(KafkaError):
         await settle(records, target, letters, made)
     assert await settle(records, target, letters, made)
     assert target.log == [r.value for r in records]
+    assert letters.records == []
+
+
+async def test_a_gap_is_stored_before_what_is_behind_it_is_written():
+    """A link that is killed then finds in the target's tail no part that it cannot place."""
+    records = [Record(100 + n, 1, None, bytes(400 if n == 3 else 1)) for n in range(6)]
+    target, letters, made, stored = Target(300), Letters(), ledger(), []
+
+    async def store():
+        stored.append((len(target.log), made.next_source_offset))
+
+    refused = RefusedError(TP, 100, "too large", int(ErrorCode.MESSAGE_TOO_LARGE))
+    assert await RefusedBatches(Source(records), target, letters).settle(made, refused, book_of(made), store)
+    assert (stored, len(target.log)) == ([(3, 104)], 5)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.records import decode_batches
 from protocol.records.building import build_batch
 from protocol.records.compression import Codec
 from protocol.records.record import Record
@@ -67,6 +68,46 @@ def test_exactly_what_was_written_is_recognised(total, written, foreign, repeat)
     assert copied.records == 3 * written
     assert copied.next_source_offset == 3 * written
     assert matcher.left_over == len([at for at in foreign if at < written])
+
+
+@given(
+    st.integers(1, 12),
+    st.lists(st.integers(1, 5), min_size=1, max_size=8),
+    st.sets(st.integers(0, 7)),
+    st.booleans(),
+)
+def test_parts_of_a_batch_that_was_taken_apart_are_recognised(records, parts, foreign, compressed):
+    """Up to where they end; holes of compaction are in the batch."""
+    codec = Codec.LZ4 if compressed else Codec.NONE
+    made = [Record(10 + 2 * i + i // 3, 5, b"k", b"%d" % i) for i in range(records)]
+    before = build_batch([Record(9, 5, b"k", b"before")], base_offset=9)
+    batch = build_batch(made, preserve_offsets=True, codec=codec, last_offset=made[-1].offset + 4)
+    outs = plan(Chunk(TP, memoryview(before + batch), 9, made[-1].offset + 5))[0]
+    data, offset, written = bytearray(), 100, 0
+    pieces = [[Record(9, 5, b"k", b"before")]]
+    for size in parts:
+        pieces += [made[written : written + size]]
+        written = min(written + size, records)
+    for index, piece in enumerate(piece for piece in pieces if piece):
+        if index in foreign:
+            data += build_batch([Record(0, 9, b"f", b"foreign%d" % index)], base_offset=offset)
+            offset += 1
+        data += build_batch(piece, base_offset=offset, codec=codec)
+        offset += len(piece)
+    matcher, taken = match(outs, memoryview(bytes(data)))
+    copied = matcher.copied()
+    assert copied.records == 1 + written
+    end = made[-1].offset + 5 if written == records else made[written - 1].offset + 1
+    assert (copied.next_source_offset, taken) == (end, 1 + (written == records))
+    assert [run.source + i for run in copied.runs for i in range(run.length)] == [
+        9,
+        *(record.offset for record in made[:written]),
+    ]
+    found = {record.offset: record.value for record in decode_batches(bytes(data))}
+    assert [found[run.target + i] for run in copied.runs for i in range(run.length)] == [
+        b"before",
+        *(record.value for record in made[:written]),
+    ]
 
 
 def test_runs_name_the_places_at_the_target():
