@@ -10,10 +10,11 @@ import logging
 import time
 from dataclasses import replace
 
-from protocol.client import ClusterClient, NewTopic
-from protocol.errors import ErrorCode, KafkaError
+from protocol.client import ClusterClient
+from protocol.errors import KafkaError
 from protocol.records import Codec, Record, build_batch
 from protocol.types import TopicPartition
+from replicator.internal_topics import InternalTopic
 from replicator.settings import LinkSettings
 from transfer.ledger import PartitionLedger
 
@@ -29,14 +30,18 @@ class DeadLetters:
         self._target = target
         self._link = settings.name
         self.topic = settings.dead_letter_topic
-        self._replication_factor = settings.internal_replication_factor
-        self._made = False
+        replicas = settings.internal_replication_factor
+        self._internal = InternalTopic(target, self.topic, replication_factor=replicas, configs=_CONFIGS)
 
     async def bury(self, record: Record, ledger: PartitionLedger, why: str) -> None:
         """Returns once it is acknowledged. Raises ProtocolError."""
-        await self._ensure()
-        letter = self._with_place(record, ledger, why)
-        await self._target.produce(TopicPartition(self.topic, 0), build_batch([letter], codec=Codec.LZ4))
+        letter = build_batch([self._with_place(record, ledger, why)], codec=Codec.LZ4)
+        try:
+            await self._internal.ensure()
+            await self._target.produce(TopicPartition(self.topic, 0), letter)
+        except KafkaError as error:
+            told = f" ({error.message})" if error.message else ""
+            raise KafkaError(error.code, f"no dead letter can be written to {self.topic}{told}") from error
         where = f"{ledger.source.topic}-{ledger.source.partition} offset {record.offset}"
         _log.error("%s is put aside in %s: %s", where, self.topic, why)
 
@@ -55,13 +60,3 @@ class DeadLetters:
         headers = [*record.headers, *((name, value.encode()) for name, value in place.items())]
         # The record's own time may be what was refused; it stands in a header.
         return replace(record, offset=0, timestamp=time.time_ns() // 1_000_000, headers=headers)
-
-    async def _ensure(self) -> None:
-        if self._made:
-            return
-        try:
-            await self._target.create_topics([NewTopic(self.topic, 1, self._replication_factor, _CONFIGS)])
-        except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-        self._made = True

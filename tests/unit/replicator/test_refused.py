@@ -14,7 +14,9 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch, decode_batches
 from protocol.records.header import read_header
 from protocol.types import TopicPartition
+from replicator.dead_letters import DeadLetters
 from replicator.refused import RefusedBatches
+from replicator.settings import ClusterEnd, LinkSettings
 from transfer.endpoint import RefusedError
 from transfer.ledger import Copied, Gap, Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap
@@ -201,6 +203,53 @@ async def test_a_gap_is_stored_before_what_is_behind_it_is_written():
     refused = RefusedError(TP, 100, "too large", int(ErrorCode.MESSAGE_TOO_LARGE))
     assert await RefusedBatches(Source(records), target, letters).settle(made, refused, book_of(made), store)
     assert (stored, len(target.log)) == ([(3, 104)], 5)
+
+
+class LettersTarget:
+    """Has the topics of `there`; makes one only where `makes`; takes letters where `takes`."""
+
+    def __init__(self, there=(), makes=True, takes=True):
+        self.there, self.makes, self.takes, self.letters = set(there), makes, takes, []
+
+    async def metadata(self, topics):
+        return SimpleNamespace(topics={one: SimpleNamespace(error=0) for one in topics if one in self.there})
+
+    async def create_topics(self, topics):
+        if not self.makes:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        assert topics[0].configs["cleanup.policy"] == "delete"
+        self.there.add(topics[0].name)
+
+    async def produce(self, tp, batch):
+        if not self.takes:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+        assert tp.topic in self.there
+        self.letters += decode_batches(batch)
+
+
+LINK = LinkSettings(
+    source=ClusterEnd(alias="east", bootstrap="e:1"), target=ClusterEnd(alias="west", bootstrap="w:1")
+)
+
+
+async def test_a_dead_letter_topic_is_made_again_and_needs_no_right_to_where_somebody_has_made_it():
+    record = Record(107, 1, b"k", b"v", [("own", b"1")])
+    target = LettersTarget()
+    letters = DeadLetters(target, LINK)
+    await letters.bury(record, ledger(), "too large")
+    target.there.clear()
+    await letters.bury(record, ledger(), "too large")
+    target.makes = False
+    await letters.bury(record, ledger(), "too large")
+    assert [dict(one.headers)["isthmus.source.offset"] for one in target.letters] == [b"107"] * 3
+    assert target.letters[0].headers[0] == ("own", b"1")
+
+
+@pytest.mark.parametrize("target", [LettersTarget(makes=False), LettersTarget(takes=False)])
+async def test_a_dead_letter_that_cannot_be_written_names_the_topic(target):
+    with pytest.raises(KafkaError, match=rf"dead letter can be written to {LINK.dead_letter_topic}"):
+        await DeadLetters(target, LINK).bury(Record(0, 1, None, b"v"), ledger(), "too large")
+    assert target.letters == []
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
