@@ -173,11 +173,7 @@ class Link:
     @property
     def topic_problems(self) -> Mapping[str, str]:
         """Why a source topic has no complete counterpart at the target."""
-        problems, wanted = self._parts.topics.problems, self._parts.found.wanted
-        return {
-            **{topic: why for topic, why in problems.items() if topic in wanted},
-            **self._finding.left_out,
-        }
+        return {**self._parts.topics.problems, **self._finding.left_out}
 
     @property
     def found(self) -> Found:
@@ -373,9 +369,8 @@ class Link:
         return {
             **self._reach.troubles.texts,
             **self._jobs.troubles.texts,
-            **self._parts.topics.problems,
+            **self.topic_problems,
             **{f"settings of {name}": text for name, text in self._parts.topics.settings_problems.items()},
-            **self._finding.left_out,
             **({"workers": self._sharing.problem} if self._sharing.problem else {}),
             **({"settings": wishes} if wishes else {}),
             **({"transactions": transactions} if transactions else {}),
