@@ -1,15 +1,15 @@
 """An MM2 properties file becomes links: which line counts where, and what is wrong or without meaning in it.
 
 Owns the layers (Kafka: MirrorMakerConfig): `x` for all, `A.x` for a cluster, `A->B.x` for one flow; clients'
-by `producer.`, `consumer.`, `admin.`, also behind `source.` and `target.`. Unset switches and replica
-counts are MirrorMaker 2's, since people rely on them; unset intervals are ours, which are shorter. What each
-setting means is `meanings`'.
+by `producer.`, `consumer.`, `admin.`, also behind `source.` and `target.`. What MirrorMaker 2 does not take
+from a layer has no effect there, which is said. Unset switches and replica counts are MirrorMaker 2's, since
+people rely on them; unset intervals are ours, which are shorter. What each setting means is `meanings`'.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import permutations
@@ -195,13 +195,13 @@ class _Reader:
         scope = self._by_cluster[alias]
         if rest == "bootstrap.servers" or meanings.is_security(rest):
             scope.end[rest] = item
-        elif rest in meanings.LINK and not rest.startswith(("offset.storage", "replication.policy")):
+        elif rest in meanings.LINK and rest not in meanings.OF_THE_WORKER:
             self._remark(
                 item,
                 "has no effect for a cluster, in MirrorMaker 2 neither: write it as"
                 f" {rest}, or SOURCE->TARGET.{rest}",
             )
-        elif rest in meanings.CLIENT_NO_MEANING:
+        elif rest in meanings.CLIENT_NO_MEANING and rest not in meanings.TAKE_OVER:
             self._remark(item, meanings.CLIENT_NO_MEANING[rest])
         elif not self._take(scope, item, rest):
             self._unknown(item, rest)
@@ -252,7 +252,11 @@ class _Reader:
     def _take_client(self, scope: _Scope, item: Property, role: str, rest: str, name: str) -> bool:
         known = {"consumer": meanings.CONSUMER, "producer": meanings.PRODUCER}.get(role, {})
         rest = rest.removeprefix("override.")  # as Connect has it for a connector
-        if rest in known or meanings.is_security(rest):
+        if (rest in known or meanings.is_security(rest)) and scope is self._all:
+            self._remark(
+                item, f"has no effect for all, in MirrorMaker 2 neither: write CLUSTER.{role}.{rest}"
+            )
+        elif rest in known or meanings.is_security(rest):
             scope.client[name.replace(f"{role}.override.", f"{role}.", 1)] = item
         elif rest in meanings.CLIENT_NO_MEANING:
             self._remark(item, meanings.CLIENT_NO_MEANING[rest])
@@ -338,7 +342,7 @@ class _Reader:
             ("consumer", meanings.CONSUMER, source, "source"),
             ("producer", meanings.PRODUCER, target, "target"),
         ):
-            for scope in (self._all, self._by_cluster[cluster], flow):
+            for scope in (self._by_cluster[cluster], flow):
                 for prefix in (f"{role}.", f"{side}.{role}."):
                     yield from (
                         (table, name.removeprefix(prefix), item)
@@ -385,10 +389,14 @@ class _Reader:
             return None
         return {"alias": alias, "bootstrap": address.text.strip(), "properties": properties}
 
-    def _take_over(self, source: str, scopes: Iterable[_Scope]) -> dict[str, str]:
+    def _take_over(self, source: str, scopes: Sequence[_Scope]) -> dict[str, str]:
         said: dict[str, str] = {}
-        for scope in scopes:
-            said |= {name: scope.link[name].text for name in meanings.TAKE_OVER if name in scope.link}
+        for name, levels in meanings.TAKE_OVER.items():
+            found = [scopes[level].link[name].text for level in levels if name in scopes[level].link]
+            said |= {name: found[0]} if found else {}
+            for level, scope in enumerate(scopes):
+                if level not in levels and name in scope.link:
+                    self._remark(scope.link[name], "has no effect here, in MirrorMaker 2 neither: remove it")
         topic = said.get("offsets.storage.topic", said.get("offset.storage.topic"))
         made = {
             "offsets_topic": topic or f"mm2-offsets.{source}.internal",

@@ -115,8 +115,20 @@ LINK: Final[Mapping[str, Meaning]] = {
     "heartbeats.replication.enabled": Meaning("heartbeats_replication", switch),
 }
 
-TAKE_OVER: Final = ("offset.storage.topic", "offsets.storage.topic", "group.id", "name")
-"""Where MirrorMaker 2 kept its progress: read once, at the link's first start."""
+EVERYWHERE, CLUSTER, FLOW = range(3)
+"""Levels of a file: `x`, `B.x` of the target cluster, `A->B.x`."""
+
+TAKE_OVER: Final[Mapping[str, tuple[int, ...]]] = {
+    "offset.storage.topic": (EVERYWHERE, CLUSTER),
+    "offsets.storage.topic": (FLOW,),
+    "group.id": (CLUSTER,),
+    "name": (FLOW, EVERYWHERE),
+}
+"""Where MirrorMaker 2 kept its progress: read once, at the link's first start. With the levels at which it
+takes such a setting (its worker's those for all before those of the target), the deciding one first."""
+
+OF_THE_WORKER: Final = ("exactly.once.source.support", "offset.storage.replication.factor")
+"""Settings of a link that are MirrorMaker 2's worker's, whose place is the target cluster's level."""
 
 CHECKED: Final[Mapping[str, Callable[[str], str]]] = {
     "topic.filter.class": _only("DefaultTopicFilter"),

@@ -150,6 +150,68 @@ def test_security_of_each_cluster_is_its_own_and_never_shown(tmp_path, monkeypat
     assert "hunter2" not in repr(link)
 
 
+def taken(text):
+    link = only(text)
+    assert link.take_over is not None
+    return (link.take_over.offsets_topic, link.take_over.group, link.take_over.connector)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("B.group.id = mine", ("mm2-offsets.A.internal", "mine", "MirrorSourceConnector")),
+        ("group.id = mine", None),
+        ("A->B.group.id = mine", None),
+        ("A.group.id = mine", None),
+        ("B.offset.storage.topic = mine", ("mine", "A-mm2", "MirrorSourceConnector")),
+        (
+            "offset.storage.topic = first\nB.offset.storage.topic = mine",
+            ("first", "A-mm2", "MirrorSourceConnector"),
+        ),
+        ("A->B.offset.storage.topic = mine", None),
+        ("A->B.offsets.storage.topic = mine", ("mine", "A-mm2", "MirrorSourceConnector")),
+        ("B.offsets.storage.topic = mine\noffsets.storage.topic = mine", None),
+        ("name = first\nA->B.name = mine", ("mm2-offsets.A.internal", "A-mm2", "mine")),
+        ("name = mine", ("mm2-offsets.A.internal", "A-mm2", "mine")),
+        ("B.name = mine", None),
+    ],
+)
+def test_what_is_taken_over_is_where_mirrormaker_takes_it_from(text, expected):
+    """As MirrorMakerConfig of Kafka 4.3.1 says (workerConfig, connectorBaseConfig): elsewhere is nothing to
+    take over, and what there is would be copied again."""
+    assert taken(text) == (expected or ("mm2-offsets.A.internal", "A-mm2", "MirrorSourceConnector"))
+
+
+@pytest.mark.parametrize("line", ["group.id = x", "A->B.offset.storage.topic = x", "B.name = x"])
+def test_what_mirrormaker_does_not_take_there_is_said(line):
+    assert [text for _, text in remarks(line)] == ["has no effect here, in MirrorMaker 2 neither: remove it"]
+
+
+def test_exactly_once_is_of_the_target_cluster():
+    assert only("B.exactly.once.source.support = enabled").exactly_once
+    assert not only("B.exactly.once.source.support = preparing").exactly_once
+    assert not only("A.exactly.once.source.support = enabled").exactly_once
+    assert remarks("B.exactly.once.source.support = enabled") == []
+
+
+def test_clients_are_told_by_cluster_or_flow():
+    """For all, MirrorMaker 2 hands them to no client: it copies from the earliest record."""
+    assert only("consumer.auto.offset.reset = latest").start == "earliest"
+    ((_, text),) = remarks("consumer.auto.offset.reset = latest")
+    assert text.endswith("write CLUSTER.consumer.auto.offset.reset")
+    for line in ("A.consumer", "A->B.consumer", "A->B.source.consumer"):
+        assert only(f"{line}.auto.offset.reset = latest").start == "latest"
+
+
+def test_names_at_the_target_are_not_settings_of_a_cluster():
+    """MirrorMaker 2 gives them to no connector: topics keep the names that they have."""
+    link = only("B.replication.policy.class = IdentityReplicationPolicy\nB.replication.policy.separator = _")
+    assert (link.naming, link.separator) == ("prefix", ".")
+    ((setting, text),) = remarks("B.replication.policy.separator = _")
+    assert setting == "B.replication.policy.separator"
+    assert "has no effect for a cluster" in text
+
+
 def test_what_has_no_meaning_is_said_with_what_to_do():
     said = dict(
         remarks(
@@ -218,7 +280,7 @@ def test_a_connectors_own_settings_of_clients_count():
             "line 7: A.ssl.truststore.location: ssl.truststore.location: a.jks: No such file",
         ),
         ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
-        ("consumer.auto.offset.reset = none", "neither earliest nor latest"),
+        ("A.consumer.auto.offset.reset = none", "neither earliest nor latest"),
         ("A->B.transforms = mine", "line 6: A->B.transforms: names Java classes, which cannot run here"),
         ("B->B.enabled = true", "copies a cluster into itself"),
         ("config.providers = vault", "config.providers.vault.class is not set"),
