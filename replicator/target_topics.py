@@ -62,6 +62,12 @@ class TargetTopics:
         self.not_stored: set[str] = set()
         """Topics of `ours` that the caller has to store."""
 
+    def told(self) -> dict[str, str]:
+        """All that is wrong now, by what it concerns."""
+        return self.problems | {
+            f"settings of {name}": problem for name, problem in self.settings_problems.items()
+        }
+
     def forget_problems(self) -> None:
         """Another worker makes topics now."""
         self.problems.clear()

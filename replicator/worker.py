@@ -370,7 +370,7 @@ class Link:
             **self._reach.troubles.texts,
             **self._jobs.troubles.texts,
             **self.topic_problems,
-            **{f"settings of {name}": text for name, text in self._parts.topics.settings_problems.items()},
+            **self._parts.topics.told(),
             **({"workers": self._sharing.problem} if self._sharing.problem else {}),
             **({"settings": wishes} if wishes else {}),
             **({"transactions": transactions} if transactions else {}),

@@ -37,6 +37,10 @@ class Keeping:
         )
         self._loaded = False
 
+    def problems(self) -> dict[str, str]:
+        """What could not be compared or set, by what it concerns."""
+        return self._topics.told()
+
     async def sync_settings(self) -> None:
         """Brings settings of mirrors in line; what the source unset is taken back if the link had set it.
         Raises ProtocolError."""

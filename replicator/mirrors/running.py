@@ -246,7 +246,7 @@ class Mirrors:
     def problems(self) -> dict[str, str]:
         """What is wrong now, by what it concerns."""
         reach = {} if self._reach is None else self._reach.troubles.texts
-        return {**reach, **self._troubles.texts, **self.found.problems}
+        return {**reach, **self._troubles.texts, **self.found.problems, **self._keeping.problems()}
 
     def since(self) -> dict[str, int]:
         """When those of the problems began of which that is known (ms)."""

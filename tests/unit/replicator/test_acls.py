@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource
+from protocol.client import Acl, AclOperation, AclPattern, AclPermission, AclResource, TopicMetadata
+from protocol.client.group_calls import ListedGroup
 from protocol.errors import ErrorCode, KafkaError
-from replicator import acl_store
+from protocol.types import TopicPartition
+from replicator import acl_report, acl_store
 from replicator.acl_rules import (
     NOT_OURS,
     OTHER_KIND,
@@ -18,9 +20,11 @@ from replicator.acl_rules import (
     translate,
 )
 from replicator.acl_sync import AclSync
+from replicator.discovery import Found, Wanted
 from replicator.naming import Naming
-from replicator.progress import Progress
+from replicator.progress import Progress, ProgressStore
 from replicator.renaming import Rename
+from replicator.settings import LinkSettings
 
 READ, WRITE, ALL = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL
 TOPIC, GROUP = AclResource.TOPIC, AclResource.GROUP
@@ -183,6 +187,39 @@ async def test_what_the_target_may_have_taken_is_the_links():
     source.acls.discard(acl("orders"))
     await sync.once()
     assert mine not in target.acls
+
+
+async def test_the_report_from_outside_counts_the_same_groups_as_the_link(monkeypatch):
+    """Of `*`, those that have read what is copied: the link would never grant others."""
+    link = LinkSettings.model_validate(
+        {"source": {"alias": "east", "bootstrap": "a:1"}, "target": {"alias": "west", "bootstrap": "b:1"}}
+    )
+    copied = TopicPartition("orders", 0)
+    progress = Progress()
+    progress.apply([(b"partition/orders/0", b"{}")])
+    reads = {"billing": {copied: 5}, "other": {TopicPartition("payroll", 0): 5}, "hidden": None}
+
+    class Source(Cluster):
+        async def list_groups(self):
+            return [ListedGroup(name, "consumer", "Stable", "", 1) for name in (*reads, "shared")]
+
+        async def committed(self, group):
+            if reads.get(group) is None:
+                raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, group)
+            return reads[group]
+
+    async def found(*_):
+        topic = TopicMetadata("orders", bytes(16), ErrorCode.NONE, False, {})
+        return Found({"orders": Wanted(topic, "east.orders", topic)})
+
+    async def refreshed(_):
+        return progress
+
+    monkeypatch.setattr(acl_report, "found_now", found)
+    monkeypatch.setattr(ProgressStore, "refresh", refreshed)
+    source = Source(acl("*", resource=GROUP), acl("orders"))
+    report = await acl_report.acl_report(source, Cluster(), link)
+    assert report["to_grant"] == [str(acl("east.orders")), str(acl("billing", resource=GROUP))]
 
 
 def test_groups_follow_the_links_filter():

@@ -136,7 +136,7 @@ async def test_a_setting_that_the_target_refuses_keeps_it_from_none_of_the_other
     assert await topics.sync_settings(PAIR) == {"east.orders": {"retention.ms": "7", "a": "1"}}
     assert topics.ours["orders"] == {"retention.ms": "7", "a": "1"}
     assert list(topics.settings_problems) == ["orders"]
-    assert "remote.storage.enable: " in topics.settings_problems["orders"]
+    assert "remote.storage.enable: " in topics.told()["settings of orders"]
     del source.configs["orders"]["a"]
     target.wrong["a"] = ErrorCode.POLICY_VIOLATION  # to be taken back
     assert await topics.sync_settings(PAIR) == {}
