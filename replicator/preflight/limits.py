@@ -23,6 +23,7 @@ _OF_BROKER = {
 }
 """What a topic's setting is called among a broker's, which are the defaults of topics."""
 _ENOUGH = 0.9
+_MORE_ROOM = "make room, copy fewer topics, or shorten their retention"
 
 
 def mirror_value(facts: Facts, topic: Wanted, key: str) -> str | None:
@@ -38,6 +39,11 @@ def mirror_value(facts: Facts, topic: Wanted, key: str) -> str | None:
     return facts.target.defaults.get(_OF_BROKER.get(key, key))
 
 
+def _as_it_is(facts: Facts) -> bool:
+    """Whether mirrors take whatever the source has, as followers do: neither size nor time is looked at."""
+    return facts.settings.offsets == "identical"
+
+
 def _is_left_alone(facts: Facts, topic: Wanted, key: str) -> bool:
     """Whether the link is told not to set it at the target, whatever the source has."""
     on = facts.settings
@@ -47,6 +53,8 @@ def _is_left_alone(facts: Facts, topic: Wanted, key: str) -> bool:
 
 def sizes(facts: Facts) -> Iterator[Finding]:
     """Records that the source takes and the mirror refuses."""
+    if _as_it_is(facts):
+        return
     said: dict[tuple[str, str], list[str]] = {}
     for name, topic in facts.found.wanted.items():
         here = facts.source.configs.get(name, {}).get("max.message.bytes")
@@ -70,6 +78,8 @@ def sizes(facts: Facts) -> Iterator[Finding]:
 
 def times(facts: Facts) -> Iterator[Finding]:
     """Records whose time the target refuses or replaces."""
+    if _as_it_is(facts):
+        return
     stamped: dict[tuple[str, str], list[str]] = {}
     for name, topic in facts.found.wanted.items():
         if mirror_value(facts, topic, "message.timestamp.type") == "LogAppendTime":
@@ -196,11 +206,26 @@ def room(facts: Facts) -> Iterator[Finding]:
             "room",
             facts.target.alias,
             f"{_size(left)} with all replicas are to be copied, and its disks have {_size(usable)} left",
-            "make room, copy fewer topics, or shorten their retention",
+            _MORE_ROOM,
         )
+        return
+    share = left / max(len(facts.target.brokers), 1)
+    free: dict[int, int] = {}
+    for one in facts.target.dirs:
+        free[one.broker] = free.get(one.broker, 0) + one.usable
+    for node, bytes_left in sorted(free.items()):
+        if share > bytes_left * _ENOUGH:
+            yield Finding(
+                Level.WARNING,
+                "room",
+                facts.target.alias,
+                f"{_size(left)} with all replicas are to be copied, evenly {_size(share)} to each of its"
+                f" brokers: broker {node} has {_size(bytes_left)} left",
+                _MORE_ROOM,
+            )
 
 
-def _size(count: int) -> str:
+def _size(count: float) -> str:
     size = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:

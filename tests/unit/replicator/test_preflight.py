@@ -168,6 +168,28 @@ def test_room_on_disk(usable, expected):
     assert said(room, latest) == []
 
 
+def test_room_counts_on_each_broker():
+    """One full broker among two roomy ones: the sum was enough."""
+    given = facts(replication_factor=3)
+    given.target.brokers = {n: Broker("b", n) for n in range(3)}
+    given.source.sizes = {"orders": 1000}
+    given.target.dirs = [LogDir(n, "/d", 10_000, usable) for n, usable in enumerate((5000, 500, 400))]
+    given.target.dirs.append(LogDir(1, "/e", 10_000, 700))
+    assert said(room, given) == [(WARNING, ())]
+    assert "broker 2 has 400 B left" in next(iter(room(given))).what
+    given.target.dirs[2] = LogDir(2, "/d", 10_000, 2000)
+    assert said(room, given) == []
+
+
+def test_mirrors_with_identical_offsets_take_any_size_and_time():
+    """Their brokers look at neither, as followers do: such links were called in error and copied all."""
+    given = facts(offsets="identical", naming="identity")
+    given.source.configs = {"orders": {"max.message.bytes": entry("2000", ConfigSource.STATIC_BROKER)}}
+    given.target.defaults = {"message.max.bytes": "1000", "log.message.timestamp.type": "LogAppendTime"}
+    given.too_old = {"orders-0": 5}
+    assert said(sizes, given) == said(times, given) == []
+
+
 def bits(*operations):
     return Rights(sum(1 << one for one in operations))
 
