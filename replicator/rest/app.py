@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.security import HTTPBearer
 
 from protocol.errors import ProtocolError
-from replicator.link_report import LinkReport
+from replicator.link_report import LinkReport, only
 from replicator.link_standing import NOT_RUNNING
 from replicator.rest.hosts import refusal
 from replicator.rest.models import (
@@ -150,7 +150,7 @@ def _reading(
 
     async def of_topic(link: str, topic: str) -> Topic:
         report = await reports.of(named(link))
-        found = [one for one in _partitions(report) if one.topic == topic]
+        found = _partitions(only(report, topic))
         if not found:
             raise HTTPException(404, f"nothing of topic {topic} was copied by {link}")
         late = report.latencies.get(topic)
