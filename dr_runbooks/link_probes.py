@@ -139,6 +139,10 @@ async def _mirrors_drained(
     source: ClusterClient, target: ClusterClient, settings: LinkSettings
 ) -> tuple[Ends, Ends, Collection[Difference]]:
     mirrors = await find_mirrors(target, settings)
+    wanted = settings.topic_filter()
+    names = [name for name in (await source.metadata(None)).topics if wanted.refuses(name) is None]
+    if without := sorted(set(names) - mirrors.keys()):
+        raise NotYet(f"{settings.name}: no mirror yet of {_some(without)}")
     found = {
         TopicPartition(risk.topic, risk.partition): risk
         for risk in await risks(source, target, settings, mirrors, whole=True)
