@@ -136,8 +136,9 @@ class Watch:
         counterpart."""
         found = dict(self._link.topic_problems) if self._link is not None else {}
         for tp, account in self._accounts().items():
+            at = account.entry.ledger.next_source_offset if account.entry is not None else 0
             why = _stands(account)
-            if why and (account.state is not State.GONE or account.lag):
+            if why and (account.state is not State.GONE or account.source_end > at):
                 found[str(tp)] = why
         return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from protocol.types import TopicPartition, uuid_to_text
 from replicator.copy_watch import CopyProgress, CopyResult, Watch
 from replicator.discovery import Found, Wanted
 from replicator.drift import found_now
-from replicator.newcomers import name_clashes, records_of_others
+from replicator.newcomers import filled_from_there, name_clashes, records_of_others
 from replicator.progress import Progress, ProgressStore
 from replicator.renaming import Rename
 from replicator.settings import TOPICS_EXCLUDE, ClusterEnd, LinkSettings
@@ -77,6 +78,8 @@ class CopyPlan:
     """What earlier copies had done: next source offset, records, bytes."""
     topic_ids: Mapping[str, str]
     """Of the source's topics."""
+    back: Mapping[str, str]
+    """Topics that are filled from where they are to be copied to (`filled_from_there`)."""
     idle: tuple[str, ...] = ()
     """What of the request concerns no topic that is there now."""
 
@@ -132,23 +135,38 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         strange = await records_of_others(
             target, {name: one for name, one in found.wanted.items() if name not in known}
         )
+        back = await filled_from_there(source, target, found.wanted)
+    offsets = Counter[str]()
+    for tp in spots:
+        offsets[tp.topic] += ends[tp] - first[tp]
     topics = tuple(
         CopyTopic(
             name,
             wanted.target_name,
             len(wanted.source.partitions),
             wanted.target is not None,
-            sum(ends[tp] - first[tp] for tp in spots if tp.topic == name),
+            offsets[name],
             strange.get(name, 0),
         )
         for name, wanted in sorted(found.wanted.items())
     )
     topic_ids = {name: uuid_to_text(one.source.topic_id) for name, one in found.wanted.items()}
-    return CopyPlan(settings, topics, ends, found.refused, stored, topic_ids, idle)
+    return CopyPlan(settings, topics, ends, found.refused, stored, topic_ids, back, idle)
 
 
 def refuse_strange(plan: CopyPlan) -> None:
-    """A topic that holds records already would get all of the source's behind them. Raises CopyError."""
+    """A topic that holds records already would get all of the source's behind them, and one that the source's
+    is filled from its own records again. Raises CopyError."""
+    ends = not plan.settings.refresh_topics
+    if plan.back and not (ends and plan.settings.appends):
+        some = ", ".join(f"{topic} ({progress})" for topic, progress in sorted(plan.back.items()))
+        raise CopyError(
+            f"a link or copy fills topics from those that they would be copied into: {some}, in brackets its"
+            " progress topic. Their records would come back to where they were produced, and go round for"
+            " ever while both run; to bring them back once, say --append --until-now"
+        )
+    if plan.settings.appends:
+        return
     strange = [f"{one.at_target} ({one.records_there:,})" for one in plan.topics if one.records_there]
     if strange:
         raise CopyError(

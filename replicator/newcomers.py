@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from protocol.client import EARLIEST, LATEST, ClusterClient
-from protocol.types import TopicPartition
+from protocol.errors import KafkaError
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.discovery import Found, Wanted
 from replicator.progress import ProgressStore
 from replicator.renaming import wrong_name
-from replicator.settings import LinkSettings
+from replicator.settings import LinkSettings, is_progress_topic
+from transfer.ledger import LedgerError
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -91,6 +93,29 @@ class Newcomers:
                 for number in one.source.partitions
             )
         }
+
+
+async def filled_from_there(
+    source: ClusterClient, target: ClusterClient, wanted: Mapping[str, Wanted]
+) -> dict[str, str]:
+    """Topics that a link or copy fills from the very topic that they are to be copied into, and where its
+    progress is at the source. Links that this user may not read about are not known. Raises ProtocolError."""
+    listed = (await source.metadata(None)).topics
+    found: dict[str, str] = {}
+    for topic in sorted(name for name in listed if is_progress_topic(name)):
+        try:
+            entries = (await ProgressStore(source, topic).refresh()).entries().values()
+        except (KafkaError, LedgerError) as error:
+            _log.warning("what %s says cannot be read: %s", topic, error)
+            continue
+        for ledger in (entry.ledger for entry in entries):
+            one = wanted.get(ledger.target.topic)
+            if one is None or one.target is None or ledger.source.cluster_id != target.cluster_id:
+                continue
+            here, there = uuid_to_text(one.source.topic_id), uuid_to_text(one.target.topic_id)
+            if (ledger.target.topic_id, ledger.source.topic_id) == (here, there):
+                found[one.source.name] = topic
+    return found
 
 
 async def records_of_others(target: ClusterClient, wanted: Mapping[str, Wanted]) -> dict[str, int]:

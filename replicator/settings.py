@@ -347,6 +347,11 @@ def progress_topic(source: str, target: str) -> str:
     return f"isthmus-link.{source}-to-{target}.internal"
 
 
+def is_progress_topic(name: str) -> bool:
+    """Of any link, by its look."""
+    return name.startswith("isthmus-link.") and name.endswith(".internal")
+
+
 def _patterns(value: object) -> object:
     """A list of regular expressions, or one text with commas as MM2 writes it; all are checked."""
     if isinstance(value, str):

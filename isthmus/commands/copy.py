@@ -163,7 +163,7 @@ async def _copy(request: CopyRequest, *, dry_run: bool, as_json: bool) -> int:
 
     try:
         plan = await plan_copy(request)
-        if not (request.append or dry_run):
+        if not dry_run:
             refuse_strange(plan)
     except CopyError as error:
         fail(str(error), USAGE)
@@ -204,6 +204,8 @@ def _show_plan(plan: CopyPlan, *, as_json: bool) -> None:
             for one in plan.topics
         ],
     )
+    for topic, progress in sorted(plan.back.items()):
+        say(f"would go round: {topic} is filled from where it would be copied to ({progress})")
     for topic, reason in sorted(plan.not_copied.items()):
         say(f"not copied: {topic}: {reason}")
 

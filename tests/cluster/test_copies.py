@@ -180,6 +180,23 @@ async def test_a_topic_that_appears_is_not_copied_onto_itself(pair, clients):
     assert "needs another name" in result.left[f"{topic}-2"]
 
 
+async def test_records_do_not_go_round_between_two_copies(pair, clients):
+    """Both sides are empty when they begin; --append and --until-now bring records back once."""
+    _, west = clients
+    topic = fresh("round")
+    for cluster in clients:
+        await create(cluster, topic)
+    assert (await finished(await plan_copy(asked(pair, topic, until_now=True)))).code == 0
+    back = CopyRequest(pair.west, pair.east, (topic,), name=topic)
+    for request in (back, replace(back, append=True), replace(back, until_now=True)):
+        with pytest.raises(CopyError, match=rf"{topic} \(isthmus-link.copy-{topic}-to-"):
+            refuse_strange(await plan_copy(request))
+    refuse_strange(await plan_copy(replace(back, append=True, until_now=True)))
+    await west.delete_topics([topic])  # another one is filled from nowhere
+    await create(west, topic)
+    refuse_strange(await plan_copy(back))
+
+
 @pytest.mark.parametrize("append", [False, True])
 async def test_topics_that_appear_do_not_come_into_those_of_others(pair, clients, append):
     """Into the copy of another topic never; behind records that no copy has progress of with --append."""
