@@ -8,6 +8,7 @@ written each half second stays small however long the history is. It must not kn
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,7 @@ def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
     """The rows to write for an entry (slices that are full now, then its record), and how many slices it has
     then. The last run stays out of slices, because it may still grow. `epoch` is its owner's."""
     runs = entry.ledger.runs
+    entry.sealed, runs.shortest = min(entry.sealed, slices_kept(runs)), sys.maxsize
     sealed = max(len(runs) - 1, 0) // RUNS_PER_SLICE
     rows: list[Row] = []
     for index in range(min(entry.sealed, sealed), sealed):
@@ -48,6 +50,12 @@ def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
         rows.append((_slice_key(entry.ledger, index), part.encode()))
     rows.append((head_key(entry.tp), _head(entry, sealed, epoch)))
     return rows, sealed
+
+
+def slices_kept(runs: OffsetMap) -> int:
+    """How many full slices have stayed as they were since rows were made last: what a side lost is cut off,
+    and what comes then is another history."""
+    return max(runs.shortest - 1, 0) // RUNS_PER_SLICE
 
 
 def tail_rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int, OffsetMap]:
@@ -93,7 +101,8 @@ def epoch_of(head: bytes) -> int | None:
 
 def former_row_of(entry: Entry) -> Row:
     """Where an entry stands in its topic of the target, for when that is its topic again."""
-    return former_key(entry.tp, entry.ledger.target.topic), _head(entry, entry.sealed)
+    sealed = min(entry.sealed, slices_kept(entry.ledger.runs))
+    return former_key(entry.tp, entry.ledger.target.topic), _head(entry, sealed)
 
 
 def former_key(tp: TopicPartition, target_topic: str) -> bytes:

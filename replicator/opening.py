@@ -17,7 +17,7 @@ from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin
 from replicator.whole_batches import committed_chunk, whole_batches
-from transfer.ledger import Gap, Lineage, Note, PartitionLedger, gaps_before
+from transfer.ledger import ALL_COPIED, NOTHING_MISSING, Gap, Lineage, Note, PartitionLedger, gaps_before
 from transfer.offset_map import OffsetMap
 from transfer.rewrite import next_sequence, plan
 from transfer.tail import TailMatcher
@@ -101,7 +101,7 @@ def _filled_again(
     made.notes += [Note(f"{gap} was read again: {why}", now_ms) for gap in again]
     if start == first:
         if told and why == TARGET_RECREATED:
-            return _with_gap(Entry(made), Gap(start, start, f"{why}; nothing is missing", now_ms))
+            return _with_gap(Entry(made), Gap(start, start, f"{why}; {NOTHING_MISSING}", now_ms))
         return Beginning(Entry(made))
     made.gaps = [gap for gap in made.gaps if gap.start < first]  # those behind are in the new one
     made.gaps.append(Gap(first, start, f"{why}; gone at the source", now_ms))
@@ -127,10 +127,10 @@ def _created_again(
     position = old.next_source_offset
     reason = f"{SOURCE_RECREATED} (was {old.source.topic_id} in cluster {old.source.cluster_id})"
     if 0 <= seen_end <= position:
-        made.notes.append(Note(f"{reason}; all of it was copied, up to {position}", now_ms))
+        made.notes.append(Note(f"{reason}; {ALL_COPIED}, up to {position}", now_ms))
         if not told:
             return Beginning(Entry(made))
-        reason += "; all of it was copied"
+        reason += f"; {ALL_COPIED}"
     if seen_end < 0:
         reason += "; what it held behind the start of the gap is not known"
     gap = Gap(position, max(position, seen_end), reason, now_ms)

@@ -26,7 +26,16 @@ from protocol.types import TopicPartition
 from replicator import acknowledgements, acl_store, difference_rows, group_rows, mirror_rows
 from replicator.acknowledgements import Acknowledged, Acknowledgement, Difference
 from replicator.acl_rules import Granted
-from replicator.entry_rows import Entry, epoch_of, former_key, former_row_of, head_key, read_entry, rows_of
+from replicator.entry_rows import (
+    Entry,
+    epoch_of,
+    former_key,
+    former_row_of,
+    head_key,
+    read_entry,
+    rows_of,
+    slices_kept,
+)
 from replicator.group_rows import GroupNotes
 from replicator.internal_topics import InternalTopic, batches_of
 from replicator.lease import Lease, LeaseView
@@ -288,7 +297,7 @@ class ProgressStore:
             slices.append((entry, sealed))
         await self._topic.append(rows)
         for entry, sealed in slices:
-            entry.sealed = sealed
+            entry.sealed = min(sealed, slices_kept(entry.ledger.runs))
 
     async def set_aside(self, entry: Entry) -> None:
         """Keeps where an entry stands in its topic of the target, before another topic takes its place."""

@@ -63,6 +63,11 @@ class Lineage(NamedTuple):
     partition: int
 
 
+NOTHING_MISSING = "nothing is missing"
+ALL_COPIED = "all of it was copied"
+"""How reasons of gaps end that are there to be acknowledged and hide nothing."""
+
+
 class Gap(NamedTuple):
     """Source offsets `start ≤ offset < end` that could not be copied, why, and when it was found (ms)."""
 
@@ -70,6 +75,11 @@ class Gap(NamedTuple):
     end: int
     reason: str
     at_ms: int = 0
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody knows how much is missing behind its start: a topic was created again meanwhile."""
+        return self.end <= self.start and not self.reason.endswith((NOTHING_MISSING, ALL_COPIED))
 
     def __str__(self) -> str:
         return f"gap {self.start}..{self.end} ({self.reason})"
@@ -202,6 +212,10 @@ class PartitionLedger:
             if stretch.start < target_offset
         ]
         self._read_again(self.runs.to_source(target_offset).offset, reason, at_ms)
+        if not len(
+            self.runs
+        ):  # it may have lost more than the copy: what is written now is there all the same
+            self.runs.target_start = min(self.runs.target_start, target_offset)
 
     def _read_again(self, source_offset: int, reason: str, at_ms: int) -> None:
         self.gaps, dropped = gaps_before(self.gaps, source_offset)

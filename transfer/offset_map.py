@@ -10,6 +10,7 @@ aborted or compacted records at the source, records of other producers at the ta
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -36,12 +37,15 @@ class Translation(NamedTuple):
 class OffsetMap:
     """Runs in source order. Coverage starts at `source_start` and ends before `source_end`."""
 
-    __slots__ = ("_lengths", "_sources", "_targets", "source_end", "source_start", "target_start")
+    __slots__ = ("_lengths", "_sources", "_targets", "shortest", "source_end", "source_start", "target_start")
 
     def __init__(self, source_start: int = 0, target_start: int = 0) -> None:
         self.source_start = source_start
         self.target_start = target_start
         self.source_end = source_start
+        self.shortest = sys.maxsize
+        """The fewest runs that it was cut to since somebody who keeps parts of it set this back: those before
+        have not changed since, but for the last of them."""
         self._sources = array("q")
         self._targets = array("q")
         self._lengths = array("q")
@@ -86,7 +90,10 @@ class OffsetMap:
             self._pop()
         if self._sources and self._sources[-1] + self._lengths[-1] > source_offset:
             self._lengths[-1] = source_offset - self._sources[-1]
-        self.source_end = min(self.source_end, max(source_offset, self.source_start))
+        if not self._sources:  # what the source has now may begin before what this copy began with
+            self.source_start = min(self.source_start, source_offset)
+        self.source_end = min(self.source_end, source_offset)
+        self.shortest = min(self.shortest, len(self))
 
     def to_target(self, source_offset: int) -> Translation:
         """The target position of the first copied record at or behind `source_offset`.

@@ -8,7 +8,7 @@ from protocol.types import TopicPartition
 from replicator import entry_rows
 from replicator.entry_rows import Entry, rows_of
 from replicator.progress import Progress
-from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState
+from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState, book_into
 from transfer.offset_map import Run
 
 TP = TopicPartition("orders", 2)
@@ -48,6 +48,20 @@ def test_the_last_written_state_is_read_back(steps):
         back = found.entries()[TP]
         assert back.ledger == made.ledger
         assert back.sealed == made.sealed
+
+
+@given(st.integers(0, 60), st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), max_size=12))
+def test_slices_are_written_again_where_the_target_lost_records_and_went_on_before_anybody_saved(lost, more):
+    """A write that lands before the end of the copy, and others behind it: the runs are as many as before."""
+    made, found = entry(), Progress()
+    book(made, [(1, 2)] * 20)
+    found.apply(written(made))
+    start, at = made.ledger.next_source_offset, made.ledger.runs.target_start + lost
+    book_into(made.ledger, Copied((Run(start, at, 1),), start + 1, 1, 10, (1,)))
+    book(made, more)
+    assert made.ledger.gaps or at >= made.ledger.runs.target_start + 40
+    found.apply(written(made))
+    assert found.entries()[TP].ledger == made.ledger
 
 
 @given(st.integers(0, 60), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12))

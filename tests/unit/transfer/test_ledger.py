@@ -153,3 +153,60 @@ def test_a_target_that_loses_records_in_the_middle_of_a_write_leaves_a_gap():
     assert gap == made.gaps[-1]
     assert list(made.runs) == [Run(0, 0, 5), Run(30, 5, 10)]
     assert (made.next_source_offset, made.records, made.bytes, made.batches) == (41, 35, 350, 4)
+
+
+_WRITES = st.tuples(st.just("write"), st.integers(0, 2), st.integers(0, 2), st.integers(1, 4))
+_TURNS = st.one_of(
+    _WRITES,
+    _WRITES,
+    st.tuples(st.just("gap"), st.integers(1, 4), st.just(0), st.just(0)),
+    st.tuples(st.just("source truncated"), st.integers(0, 30), st.just(0), st.just(0)),
+    st.tuples(st.just("target reopened"), st.integers(0, 30), st.just(0), st.just(0)),
+    st.tuples(st.just("target went back"), st.integers(0, 30), st.integers(1, 4), st.just(0)),
+)
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.lists(_TURNS, max_size=25))
+def test_translation_follows_what_stands_at_both_sides_through_losses_and_truncations(source, target, turns):
+    """Against a plain list of the copies that are there and whose originals are: exact both ways, never past
+    one of them, and never past the end of what is dealt with."""
+    made = PartitionLedger(EAST, WEST, OffsetMap(source, target))
+    pairs: list[tuple[int, int]] = []
+    position, end = source, target
+    for kind, one, other, length in turns:
+        if kind == "write":
+            first, at = position + one, end + other
+            made.add(Copied((Run(first, at, length),), first + length, length, 1, ()))
+            pairs += [(first + n, at + n) for n in range(length)]
+            position, end = first + length, at + length
+        elif kind == "gap":
+            made.add_gap(Gap(position, position + one, "retention passed", 1))
+            position += one
+        elif kind == "source truncated":
+            position = max(position - one, 0)
+            made.rewind(position, kind, 1)
+            pairs = [pair for pair in pairs if pair[0] < position]
+        elif kind == "target reopened":
+            end = max(end - one, 0)
+            if end < made.runs.target_end:
+                gone = [pair[0] for pair in pairs if pair[1] >= end]
+                made.target_ends(end, kind, 1)
+                position = min(gone, default=position)
+                pairs = [pair for pair in pairs if pair[1] < end]
+        else:
+            at = max(end - one, made.runs.target_start)
+            gone = [pair[0] for pair in pairs if pair[1] >= at]
+            book_into(made, Copied((Run(position, at, other),), position + other, other, 1, ()))
+            if gone:
+                assert made.gaps[-1][:2] == (min(gone), position)
+            pairs = [pair for pair in pairs if pair[1] < at] + [(position + n, at + n) for n in range(other)]
+            position, end = position + other, at + other
+        assert made.next_source_offset == position
+        copied_end = max((there + 1 for _, there in pairs), default=made.runs.target_start)
+        for offset in range(position + 3):
+            later = [there for here, there in pairs if here >= offset]
+            assert made.runs.to_target(offset) == (min(later, default=copied_end), offset <= position)
+        for offset in range(copied_end + 3):
+            later = [here for here, there in pairs if there >= offset]
+            assert made.runs.to_source(offset) == (min(later, default=position), offset <= copied_end)
+    assert PartitionLedger.decode(made.encode()) == made
