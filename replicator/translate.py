@@ -47,12 +47,14 @@ def translate_group(
     direction: Direction = Direction.TO_TARGET,
     topic_ids: Mapping[str, str] | None = None,
     metadata: Mapping[TopicPartition, str] | None = None,
+    there_ids: Mapping[str, str] | None = None,
 ) -> GroupTranslation:
     """Translates committed offsets of one group.
 
     `ledgers` are keyed by source partition (see `read_ledgers`). `topic_ids` (topic to id as text) are those
     of the cluster where the offsets were committed: a ledger of another lineage is not used. `metadata` was
-    committed with them.
+    committed with them. `there_ids` are those of the other cluster, if it was asked: all topics that it has
+    (empty text: it knows no ids).
     """
     backwards = direction is Direction.TO_SOURCE
     by_partition = {_target(ledger): ledger for ledger in ledgers.values()} if backwards else ledgers
@@ -70,6 +72,14 @@ def translate_group(
             result.skipped[tp] = "no valid offset is committed"
             continue
         there = ledger.source if backwards else ledger.target
+        if there_ids is not None and there_ids.get(there.topic) not in (there.topic_id, ""):
+            gone = there.topic not in there_ids
+            result.skipped[tp] = (
+                f"{there.topic} is not there any more"
+                if gone
+                else f"{there.topic} was created again there; what it holds now is not in the ledger yet"
+            )
+            continue
         found = ledger.runs.to_source(offset) if backwards else ledger.runs.to_target(offset)
         said = metadata.get(tp, "") if metadata is not None and found.exact else ""
         result.positions[TopicPartition(there.topic, there.partition)] = Position(

@@ -156,10 +156,20 @@ def _asked(settings: LinkSettings, back: bool) -> ClusterEnd:
 
 async def _topic_ids(client: ClusterClient, topics: set[str]) -> dict[str, str]:
     """Of those that have one (brokers before 2.8 have none)."""
+    return {name: topic_id for name, topic_id in (await _ids_there(client, topics)).items() if topic_id}
+
+
+async def _ids_there(client: ClusterClient, topics: set[str]) -> dict[str, str]:
+    """Of all that exist; empty where they have none."""
+    from protocol.errors import ErrorCode
     from protocol.types import ZERO_UUID, uuid_to_text
 
     known = (await client.metadata(topics)).topics if topics else {}
-    return {name: uuid_to_text(one.topic_id) for name, one in known.items() if one.topic_id != ZERO_UUID}
+    return {
+        name: "" if one.topic_id == ZERO_UUID else uuid_to_text(one.topic_id)
+        for name, one in known.items()
+        if one.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
 
 
 async def _translated(
@@ -176,9 +186,10 @@ async def _translated(
         ledgers = await read_ledgers(client, settings.name)
         if back:
             topic_ids = await _topic_ids(client, {tp.topic for tp in positions})
-    return translate_group(
-        positions, ledgers, Direction.TO_SOURCE if back else Direction.TO_TARGET, topic_ids
-    )
+            return translate_group(positions, ledgers, Direction.TO_SOURCE, topic_ids)
+        copies = {ledgers[tp].target.topic for tp in positions if tp in ledgers}
+        there_ids = await _ids_there(client, copies)
+    return translate_group(positions, ledgers, Direction.TO_TARGET, topic_ids, there_ids=there_ids)
 
 
 def _rows(

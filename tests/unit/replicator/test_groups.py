@@ -31,6 +31,18 @@ def test_positions_are_exact_in_both_directions():
     assert back.positions == {HERE: Position(16, True, 124)}
 
 
+def test_nothing_is_translated_into_a_topic_that_is_another_by_now():
+    """Its offsets are those of the old one."""
+
+    def there(ids):
+        return translate_group({HERE: 9}, ledgers(), topic_ids={"orders": "id1"}, there_ids=ids)
+
+    for ids in (None, {"east.orders": "id2"}, {"east.orders": ""}):
+        assert there(ids).positions == {THERE: Position(109, True, 9)}
+    assert "created again" in there({"east.orders": "id3"}).skipped[HERE]
+    assert "not there any more" in there({"other": "id2"}).skipped[HERE]
+
+
 def test_a_group_ahead_of_the_copy_is_held_at_its_end():
     assert translated(18).positions == {THERE: Position(125, False, 18)}
 
