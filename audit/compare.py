@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,35 +55,42 @@ def tally(spark: Any, job: Job) -> dict[int, LaneTally]:
     return count_lanes(spark, load(spark, job), job.splits) if job.splits else {}
 
 
-def count_lanes(spark: Any, rows: Any, splits: Sequence[Split] = ()) -> dict[int, LaneTally]:
-    """One query over `rows` (of `audit.source`); every split must have left its note."""
-    found: dict[int, LaneTally] = defaultdict(LaneTally)
+def count_lanes(spark: Any, rows: Any, splits: Sequence[Split]) -> dict[int, LaneTally]:
+    """One query over `rows` (of `audit.source`). What was counted must be what was read."""
     rows.createOrReplaceTempView("digests")
-    noted: set[int] = set()
-    for row in spark.sql(_COUNT).collect():
+    counted = spark.sql(_COUNT).collect()
+    found = read_notes((text for row in counted for text in row.notes), splits)
+    for row in counted:
         lane = found[row.lane]
-        lane.sources, lane.targets, lane.matched = row.sources, row.targets, row.matched
-        for text in row.notes:
-            note = json.loads(text)
-            noted.add(note["split"])
-            if note["side"]:
-                lane.superseded += note["gap_records"]
-            else:
-                lane.gap_records += note["gap_records"]
-            if note["problem"]:
-                lane.problems.append(note["problem"])
+        lane.matched = row.matched
+        if (row.sources, row.targets) != (lane.sources, lane.targets) and not lane.problems:
+            lane.problems.append(
+                f"{lane.sources} and {lane.targets} records were read, "
+                f"{row.sources} and {row.targets} were counted"
+            )
+    return found
+
+
+def read_notes(notes: Iterable[str], splits: Sequence[Split]) -> dict[int, LaneTally]:
+    """What splits say of themselves, by lane; each must have left its note."""
+    found: dict[int, LaneTally] = defaultdict(LaneTally)
+    noted: set[int] = set()
+    for text in notes:
+        note = json.loads(text)
+        noted.add(note["split"])
+        lane = found[note["lane"]]
+        if note["side"]:
+            lane.targets += note["records"]
+            lane.superseded += note["gap_records"]
+        else:
+            lane.sources += note["records"]
+            lane.gap_records += note["gap_records"]
+        if note["problem"]:
+            lane.problems.append(note["problem"])
     for split in splits:
         if split.number not in noted:
             found[split.lane].problems.append(f"{split.tp}: a range was not read at all")
     return found
-
-
-def read_note(lane: LaneTally, note: dict[str, Any]) -> None:
-    """Counts a split by its note alone, where the records themselves are looked at elsewhere."""
-    lane.sources += note["records"] if note["side"] == 0 else 0
-    lane.targets += note["records"] if note["side"] == 1 else 0
-    if note["problem"]:
-        lane.problems.append(note["problem"])
 
 
 def load(spark: Any, job: Job) -> Any:

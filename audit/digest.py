@@ -27,6 +27,9 @@ class BatchDigests(NamedTuple):
     offsets: array[int]
     timestamps: array[int]
     digests: bytes
+    keys: array[int]
+    """63 bits of a digest of the key, and 1 in the lowest bit where compaction may drop the record though it
+    is the last of its key: it has no value, or no key. Empty unless asked for."""
 
 
 def batch_digests(
@@ -36,25 +39,26 @@ def batch_digests(
     *,
     with_timestamp: bool = True,
     ignore_headers: Collection[bytes] = (),
+    with_keys: bool = False,
 ) -> BatchDigests:
     """Digests of all records of the batch at `pos`. Raises DecodeError for damage.
 
     `ignore_headers` are header names (UTF-8) that either side may have added; `with_timestamp` is false when
-    a side stamps its own append time.
+    a side stamps its own append time; `with_keys` is for topics that are compacted.
     """
     payload = decompress(header.codec, buf[pos + HEADER_SIZE : pos + header.size])
     try:
-        return _digests(payload, header, with_timestamp, frozenset(ignore_headers))
+        return _digests(payload, header, with_timestamp, frozenset(ignore_headers), with_keys)
     except IndexError:
         raise DecodeError(f"batch at offset {header.base_offset}: a record ends after the batch") from None
 
 
 def _digests(  # noqa: C901 (hot: one flat loop, lengths of one and two bytes decoded in line)
-    data: bytes, header: BatchHeader, with_timestamp: bool, ignore: frozenset[bytes]
+    data: bytes, header: BatchHeader, with_timestamp: bool, ignore: frozenset[bytes], with_keys: bool
 ) -> BatchDigests:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type else None
-    offsets, timestamps = array("q"), array("q")
+    offsets, timestamps, keys = array("q"), array("q"), array("q")
     digests: list[bytes] = []
     add_offset, add_timestamp, add_digest = offsets.append, timestamps.append, digests.append
     pack, none = _TIMESTAMP.pack, b""
@@ -98,6 +102,8 @@ def _digests(  # noqa: C901 (hot: one flat loop, lengths of one and two bytes de
             raise DecodeError(f"batch at offset {base_offset}: impossible offset delta at byte {pos}")
 
         content = data[pos:end] if not ignore else _without(data, pos, end, ignore)
+        if with_keys:
+            keys.append(_key(data, pos))
         add_offset(base_offset + (delta >> 1))
         add_timestamp(timestamp)
         stamp = pack(timestamp) if with_timestamp else none
@@ -105,7 +111,16 @@ def _digests(  # noqa: C901 (hot: one flat loop, lengths of one and two bytes de
         pos = end
     if pos != total:
         raise DecodeError(f"batch at offset {base_offset}: {total - pos} bytes after the last record")
-    return BatchDigests(offsets, timestamps, b"".join(digests))
+    return BatchDigests(offsets, timestamps, b"".join(digests), keys)
+
+
+def _key(data: bytes, pos: int) -> int:
+    """Of the record whose key's length stands at `pos`; see `BatchDigests.keys`."""
+    size, start = _number(data, pos, 5)
+    end = start if size & 1 else start + (size >> 1)
+    value, _ = _number(data, end, 5)
+    digest = int.from_bytes(blake2b(data[pos:end], digest_size=8).digest(), signed=True)
+    return digest | 1 if (size | value) & 1 else digest & -2
 
 
 def _without(data: bytes, pos: int, end: int, ignore: frozenset[bytes]) -> bytes:

@@ -38,6 +38,8 @@ class Rows:
     timestamps: Longs
     known: Flags
     """Only at the target: whether the source holds this content anywhere."""
+    removable: Flags
+    """Whether compaction alone explains that the other side has none in its place."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -57,6 +59,8 @@ class Verdict(NamedTuple):
     """Before everything that was found in order: it may have expired."""
     at_tail: Flags
     """Behind everything that was found in order: it may be on its way."""
+    removable: Flags
+    """See `Rows`."""
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ class _Judged:
         timestamps: Longs,
         head: Flags | None = None,
         tail: Flags | None = None,
+        removable: Flags | None = None,
     ) -> None:
         count = len(timestamps)
         none, never = np.full(count, -1, np.int64), np.zeros(count, bool)
@@ -82,6 +87,7 @@ class _Judged:
                 timestamps,
                 never if head is None else head,
                 never if tail is None else tail,
+                never if removable is None else removable,
             )
         )
 
@@ -103,7 +109,9 @@ def judge(source: Rows, target: Rows, runs: Iterable[Run]) -> list[Verdict]:
     s_left, t_left = _without(source, s_found), _without(target, t_found)
     again = t_left.take(t_left.known)
     head = np.searchsorted(anchors_target, again.offsets) == 0
-    judged.add(DifferenceClass.DUPLICATE, None, again.offsets, again.timestamps, head)
+    judged.add(
+        DifferenceClass.DUPLICATE, None, again.offsets, again.timestamps, head, removable=again.removable
+    )
 
     strange = t_left.take(~t_left.known)
     s_place, t_place = _in_place(s_left, strange)
@@ -113,9 +121,12 @@ def judge(source: Rows, target: Rows, runs: Iterable[Run]) -> list[Verdict]:
     )
     lost, foreign = _without(s_left, s_place), _without(strange, t_place)
     at = np.searchsorted(anchors_source, lost.offsets)
-    judged.add(DifferenceClass.LOST, lost.offsets, None, lost.timestamps, at == 0, at == len(anchors_source))
+    head, tail = at == 0, at == len(anchors_source)
+    judged.add(DifferenceClass.LOST, lost.offsets, None, lost.timestamps, head, tail, lost.removable)
     head = np.searchsorted(anchors_target, foreign.offsets) == 0
-    judged.add(DifferenceClass.FOREIGN, None, foreign.offsets, foreign.timestamps, head)
+    judged.add(
+        DifferenceClass.FOREIGN, None, foreign.offsets, foreign.timestamps, head, removable=foreign.removable
+    )
     return judged.verdicts
 
 
@@ -186,9 +197,10 @@ def _in_place(source: Rows, strange: Rows) -> tuple[Longs, Longs]:
 def _between(
     source: Rows, strange: Rows, s_done: Longs, t_done: Longs, anchors_source: Longs, anchors_target: Longs
 ) -> tuple[Longs, Longs]:
-    """Adds the n-th left record with the n-th foreign one behind the same ordered record or piece."""
-    s_free = np.setdiff1d(np.arange(len(source)), s_done)
-    t_free = np.setdiff1d(np.arange(len(strange)), t_done)
+    """Adds the n-th left record with the n-th foreign one behind the same ordered record or piece; none that
+    compaction explains."""
+    s_free = np.setdiff1d(np.flatnonzero(~source.removable), s_done)
+    t_free = np.setdiff1d(np.flatnonzero(~strange.removable), t_done)
     s_keys = _numbered(np.searchsorted(anchors_source, source.offsets[s_free]))
     t_keys = _numbered(np.searchsorted(anchors_target, strange.offsets[t_free]))
     t_at = dict(zip(t_keys, t_free.tolist(), strict=True))

@@ -25,6 +25,9 @@ class Ends(NamedTuple):
     end: int
 
 
+_NOTHING = Ends(0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One partition of one pair of topics."""
@@ -47,27 +50,44 @@ class Lane:
     source_trimmed: bool = False
     target_trimmed: bool = False
     """Whether the log has lost its head: what is missing there may have expired."""
+    source_behind: Ends = _NOTHING
+    target_behind: Ends = _NOTHING
+    """What the logs have behind the compared ranges."""
     compacted: bool = False
     with_timestamp: bool = True
     notes: tuple[str, ...] = ()
 
     @property
     def gap_offsets(self) -> int:
-        start, end = self.source_range
-        return sum(max(min(gap.end, end) - max(gap.start, start), 0) for gap in self.gaps)
+        low, high = self.source_range
+        return sum(max(min(end, high) - max(start, low), 0) for start, end in _merged(self.gaps))
 
     @property
     def gap_expired(self) -> int:
         """Offsets of gaps outside the compared range: never copied, and gone at the source since (also those
         of topics that had the name before)."""
-        gaps = (*self.gaps, *self.former_gaps)
-        return sum(max(gap.end - gap.start, 0) for gap in gaps) - self.gap_offsets
+        former = sum(max(gap.end - gap.start, 0) for gap in self.former_gaps)
+        return former + sum(end - start for start, end in _merged(self.gaps)) - self.gap_offsets
+
+    @property
+    def gaps_unknown(self) -> int:
+        return sum(gap.unknown for gap in (*self.gaps, *self.former_gaps))
 
 
 def with_ledger(
-    number: int, target: TopicPartition, ledger: PartitionLedger, source_ends: Ends, target_ends: Ends
+    number: int,
+    target: TopicPartition,
+    ledger: PartitionLedger,
+    source_ends: Ends,
+    target_ends: Ends,
+    *,
+    written: bool = False,
 ) -> Lane:
-    """The lane of a partition whose copying is on record."""
+    """The lane of a partition whose copying is on record.
+
+    `target_ends` must be the older ones: where all that the source has is on record, nothing may stand behind
+    it at the target, unless that is `written` by others.
+    """
     runs = ledger.runs
     cut = min(runs.source_end, source_ends.end)
     start = max(runs.source_start, source_ends.start)
@@ -78,21 +98,28 @@ def with_ledger(
     expired_target = runs.between(start, max(by_target, start)).records
     start = min(max(start, by_target), max(cut, start))
     target_cut = runs.target_end if cut == runs.source_end else runs.to_target(cut).offset
+    if cut == source_ends.end == runs.source_end and not written:
+        target_cut = max(target_cut, target_ends.end)
+    target_end = max(min(target_cut, target_ends.end), target_start)
     notes = []
+    if source_ends.start < runs.source_start:
+        notes.append(f"the copy begins at source offset {runs.source_start}: what is before is not compared")
+    if target_ends.start < runs.target_start:
+        notes.append(f"the copy begins at target offset {runs.target_start}: what is before is not compared")
     if source_ends.end < runs.source_end:
         notes.append(f"the source ends at {source_ends.end}, {runs.source_end} were copied: it was truncated")
     if target_ends.end < runs.target_end:
         notes.append(
             f"the target ends at {target_ends.end}, {runs.target_end} were written: it was truncated"
         )
-    notes += [note.text for note in ledger.notes]
+    notes = [f"{target}: {text}" for text in (*notes, *(note.text for note in ledger.notes))]
     source = TopicPartition(ledger.source.topic, ledger.source.partition)
     return Lane(
         number,
         source,
         target,
         Ends(start, max(cut, start)),
-        Ends(target_start, max(min(target_cut, target_ends.end), target_start)),
+        Ends(target_start, target_end),
         runs,
         gaps=tuple(ledger.gaps),
         former_gaps=tuple(ledger.former_gaps),
@@ -101,7 +128,9 @@ def with_ledger(
         expired_target=expired_target,
         divergent=runs.between(cut, runs.source_end).records,
         pending_source=max(source_ends.end - runs.source_end, 0),
-        pending_target=max(target_ends.end - runs.target_end, 0),
+        pending_target=max(target_ends.end - max(runs.target_end, target_cut), 0),
+        source_behind=Ends(max(cut, start), max(source_ends.end, cut, start)),
+        target_behind=Ends(target_end, max(target_ends.end, target_end)),
         notes=tuple(notes),
     )
 
@@ -134,10 +163,15 @@ class Split:
     start: int
     end: int
     with_timestamp: bool = True
+    compacted: bool = False
+    """Records are told with their keys."""
+    behind: bool = False
+    """Behind the cut: nothing of it is compared."""
     runs: bytes = b""
     """The encoded map of this range; empty without one."""
     gaps: tuple[tuple[int, int], ...] = field(default=())
-    """What is left out and counted apart: gaps at the source, superseded copies at the target."""
+    """What is left out and counted apart: gaps at the source, superseded copies at the target. Ascending,
+    none inside another."""
 
 
 def split_lane(
@@ -154,11 +188,39 @@ def split_lane(
             if start >= end:
                 continue
             runs = lane.runs.between(start, end).encode() if side == 0 and lane.runs is not None else b""
-            apart = lane.gaps if side == 0 else lane.superseded
-            gaps = tuple((one.start, one.end) for one in apart if one.start < end and one.end > start)
+            apart = _merged(lane.gaps if side == 0 else lane.superseded)
+            gaps = tuple((first, behind) for first, behind in apart if first < end and behind > start)
             number = first_number + len(splits)
-            splits.append(Split(number, lane.number, side, tp, start, end, lane.with_timestamp, runs, gaps))
+            splits.append(
+                Split(
+                    number,
+                    lane.number,
+                    side,
+                    tp,
+                    start,
+                    end,
+                    lane.with_timestamp,
+                    lane.compacted,
+                    runs=runs,
+                    gaps=gaps,
+                )
+            )
+        behind = lane.source_behind if side == 0 else lane.target_behind
+        if lane.compacted and behind.start < behind.end:
+            number = first_number + len(splits)
+            splits.append(Split(number, lane.number, side, tp, *behind, compacted=True, behind=True))
     return splits
+
+
+def _merged(stretches: Sequence[Gap] | Sequence[Superseded]) -> list[tuple[int, int]]:
+    """As ranges, ascending, each offset in one of them: what was lost twice is on record twice."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted((one.start, one.end) for one in stretches if one.start < one.end):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
 
 
 def even_cuts(ends: Ends, at_most: int) -> list[int]:

@@ -7,11 +7,11 @@ records of different lineages are never compared.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from audit.lanes import Ends, Lane, Split, even_cuts, split_lane, with_ledger, without_ledger
-from audit.settings import AuditSettings
+from audit.settings import AuditSettings, LinkLedger
 from audit.sides import SideView, TopicView
 from protocol.types import TopicPartition
 from transfer.ledger import Lineage, PartitionLedger
@@ -53,8 +53,16 @@ async def make_plan(
             if name not in found
         ]
         plan.missing_topics += missing
-        if not missing:
-            here, there = sources[pair.source], targets[pair.target]
+        here, there = sources.get(pair.source), targets.get(pair.target)
+        plan.incomplete += [
+            f"{name} of {side}: not readable: {found}"
+            for side, name, found in (
+                (settings.source, pair.source, here),
+                (settings.target, pair.target, there),
+            )
+            if isinstance(found, str)
+        ]
+        if isinstance(here, TopicView) and isinstance(there, TopicView):
             await _Pair(plan, settings, source, target, here, there, ledgers).plan_lanes()
     return plan
 
@@ -81,12 +89,15 @@ class _Pair:
             plan.notes.append(f"{target.name}: a side stamps append time, timestamps are not compared")
         if compacted:
             plan.notes.append(f"{target.name}: compacted, records missing on one side are counted apart")
-        if source.partitions != target.partitions:
+        common = [index for index in source.partitions if index in target.partitions]
+        recorded = {tp.partition for tp in self.ledgers or () if tp.topic == source.name}
+        if len(common) < len(source.partitions) or await self._surplus(common):
             plan.incomplete.append(
                 f"{source.name} has {len(source.partitions)} partitions, "
                 f"{target.name} has {len(target.partitions)}: only common ones are compared"
             )
-        common = [index for index in source.partitions if index in target.partitions]
+        elif gone := recorded.difference(common):
+            plan.incomplete.append(f"{source.name}: partitions {sorted(gone)} are on record and not there")
         for made in await asyncio.gather(*map(self._lane, common)):
             if isinstance(made, str):
                 plan.incomplete.append(made)
@@ -104,6 +115,15 @@ class _Pair:
             self.target.cuts.get(index) or even_cuts(lane.target_range, at_most),
         )
 
+    async def _surplus(self, common: Collection[int]) -> bool:
+        """Whether a partition that only the target has holds anything, or cannot be asked."""
+        for index in self.target.partitions:
+            if index not in common:
+                ends = await self.target_side.ends(TopicPartition(self.target.name, index))
+                if isinstance(ends, str) or ends.end:
+                    return True
+        return False
+
     async def _lane(self, index: int) -> Lane | str:
         """The lane of one partition, or why it cannot be compared."""
         tp, to = TopicPartition(self.source.name, index), TopicPartition(self.target.name, index)
@@ -114,21 +134,27 @@ class _Pair:
             return f"{tp}: there is no ledger of it"
         if ledger is not None and (problem := self._other_lineage(ledger)):
             return f"{tp}: {problem}"
-        source_ends, target_ends = await asyncio.gather(
-            self.source_side.ends(tp, ledger.runs.source_end if ledger is not None else 0),
-            self.target_side.ends(to, ledger.runs.target_end if ledger is not None else 0),
-        )
-        if isinstance(source_ends, str):
-            return f"{tp} of {self.settings.source}: not readable: {source_ends}"
+        # The target first: what a link that runs has copied by then, the source has.
+        target_ends = await self.target_side.ends(to, ledger.runs.target_end if ledger is not None else 0)
         if isinstance(target_ends, str):
             return f"{to} of {self.settings.target}: not readable: {target_ends}"
+        copied = target_ends.end if same else ledger.runs.source_end if ledger is not None else 0
+        source_ends = await self.source_side.ends(tp, copied)
+        if isinstance(source_ends, str):
+            return f"{tp} of {self.settings.source}: not readable: {source_ends}"
         if same:
-            ledger = _same(tp, to, source_ends, target_ends)
+            ledger = _same(tp, to, source_ends, target_ends, written=self._written)
             if recorded is not None:
                 ledger.gaps, ledger.notes = recorded.gaps, recorded.notes
         if ledger is None:
             return without_ledger(0, tp, to, source_ends, target_ends)
-        return with_ledger(0, to, ledger, source_ends, target_ends)
+        return with_ledger(0, to, ledger, source_ends, target_ends, written=same)
+
+    @property
+    def _written(self) -> bool:
+        """Whether the target may have records of its own behind those of the source: a mirror that is none
+        any more."""
+        return isinstance(self.settings.alignment, LinkLedger) and not self.target.is_mirror
 
     def _other_lineage(self, ledger: PartitionLedger) -> str:
         return _changed(ledger.source, self.source) or _changed(ledger.target, self.target)
@@ -143,11 +169,12 @@ def _changed(recorded: Lineage, topic: TopicView) -> str:
 
 
 def _same(
-    source: TopicPartition, target: TopicPartition, source_ends: Ends, target_ends: Ends
+    source: TopicPartition, target: TopicPartition, source_ends: Ends, target_ends: Ends, *, written: bool
 ) -> PartitionLedger:
-    """The ledger of two sides that number records alike: one run, up to the end that both have."""
+    """The ledger of two sides that number records alike: one run, up to the target's end, or the end that
+    both have if the target is `written` by others too."""
     start = min(source_ends.start, target_ends.start)
-    end = min(source_ends.end, target_ends.end)
+    end = min(source_ends.end, target_ends.end) if written else target_ends.end
     runs = OffsetMap(start, start)
     if end > start:
         runs.append(Run(start, start, end - start))

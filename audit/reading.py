@@ -57,6 +57,7 @@ async def read_split(
                         header,
                         with_timestamp=split.with_timestamp,
                         ignore_headers=ignore_headers,
+                        with_keys=split.compacted,
                     )
                 position = chunk.next_offset
     except (ProtocolError, ConnectorError) as error:

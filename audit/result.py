@@ -46,6 +46,8 @@ class Counts(_Model):
     gap_offsets: int = 0
     gap_expired: int = 0
     """Offsets recorded as gaps that the source has not either any more: lost to the copy for good."""
+    gaps_unknown: int = 0
+    """Gaps on record of which nobody knows how much they are: a topic was created again unseen."""
     compacted: int = 0
     """On compacted topics: on one side only, which compaction alone can explain."""
     pending_source: int = 0
@@ -105,8 +107,9 @@ class AuditResult(_Model):
     @property
     def clean(self) -> bool:
         counted = [kind for kind in DifferenceClass if kind not in self.tolerated]
-        gaps = self.totals.gap_records or self.totals.gap_offsets or self.totals.gap_expired
-        return not (self.missing_topics or gaps or any(self.totals.of(kind) for kind in counted))
+        found = self.totals
+        gaps = found.gap_records or found.gap_offsets or found.gap_expired or found.gaps_unknown
+        return not (self.missing_topics or gaps or any(found.of(kind) for kind in counted))
 
     @property
     def exit_code(self) -> int:

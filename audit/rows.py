@@ -18,7 +18,7 @@ from audit.errors import AuditError
 from audit.lanes import Split
 from audit.positions import Offsets, Positions
 from audit.reading import read_split
-from audit.source import Job
+from audit.source import BEHIND, Job
 
 _ARROW = pa.schema(
     [
@@ -29,6 +29,7 @@ _ARROW = pa.schema(
         ("digest_high", pa.int64()),
         ("digest_low", pa.int64()),
         ("timestamp", pa.int64()),
+        ("key", pa.int64()),
         ("note", pa.string()),
     ]
 )
@@ -62,7 +63,7 @@ async def rows(job: Job, split: Split) -> AsyncGenerator[pa.RecordBatch, None]:
             "split": split.number,
             "lane": split.lane,
             "side": split.side,
-            "records": gathered.records,
+            "records": 0 if split.behind else gathered.records,
             "gap_records": gathered.gap_records,
             "seconds": round(time.monotonic() - began, 3),
             "problem": problem,
@@ -90,6 +91,9 @@ class _Gathered:
         offsets: Offsets = np.concatenate([np.frombuffer(part.offsets, np.int64) for part in self._parts])
         times = np.concatenate([np.frombuffer(part.timestamps, np.int64) for part in self._parts])
         digests = np.frombuffer(b"".join(part.digests for part in self._parts), np.int64).reshape(-1, 2)
+        keys = np.zeros(len(offsets), np.int64)
+        if split.compacted:
+            keys = np.concatenate([np.frombuffer(part.keys, np.int64) for part in self._parts])
         self._parts.clear()
         self.rows = 0
         wanted = (offsets >= split.start) & (offsets < split.end)
@@ -97,19 +101,20 @@ class _Gathered:
         self.gap_records += int(np.count_nonzero(gaps))
         keep = wanted & ~gaps
         if not keep.all():
-            offsets, times, digests = offsets[keep], times[keep], digests[keep]
+            offsets, times, digests, keys = offsets[keep], times[keep], digests[keep], keys[keep]
         self.records += len(offsets)
         positions = self._positions.expected(offsets) if split.side == 0 else offsets
         count = len(offsets)
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.full(count, split.lane, np.int32)),
-                pa.array(np.full(count, split.side, np.int32)),
+                pa.array(np.full(count, split.side + BEHIND * split.behind, np.int32)),
                 pa.array(positions),
                 pa.array(offsets),
                 pa.array(np.ascontiguousarray(digests[:, 0])),
                 pa.array(np.ascontiguousarray(digests[:, 1])),
                 pa.array(times),
+                pa.array(keys),
                 pa.nulls(count, pa.string()),
             ],
             schema=_ARROW,
@@ -117,7 +122,7 @@ class _Gathered:
 
 
 def _note(split: Split, note: dict[str, object]) -> pa.RecordBatch:
-    values = [split.lane, split.side, _NOTE_POSITION - split.number, 0, 0, 0, 0, json.dumps(note)]
+    values = [split.lane, split.side, _NOTE_POSITION - split.number, 0, 0, 0, 0, 0, json.dumps(note)]
     return pa.RecordBatch.from_arrays(
         [pa.array([value], type=kind) for value, kind in zip(values, _ARROW.types, strict=True)],
         schema=_ARROW,

@@ -7,7 +7,6 @@ explains, what is still on its way. Incomplete reading ends as incomplete, whate
 from __future__ import annotations
 
 import asyncio
-import json
 import pickle
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from audit.classify import Classified, classify
-from audit.compare import LaneTally, load, read_note, suspects, tally
+from audit.compare import LaneTally, load, read_notes, suspects, tally
 from audit.errors import AuditError
 from audit.lanes import Lane
 from audit.planning import Ledgers, Plan, make_plan
@@ -37,6 +36,7 @@ from replicator.progress import read_ledgers
 
 _TASKS_PER_CORE = 3
 _TASK_OFFSETS = 2_000_000
+_AT_BOTH = (DifferenceClass.REORDERED, DifferenceClass.MISALIGNED, DifferenceClass.CORRUPT)
 
 
 def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
@@ -64,12 +64,16 @@ def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
         try:
             job = replace(job, tasks=_tasks(plan, session.sparkContext.defaultParallelism))
             with _phase(phases, "compare"):
-                tallies = tally(session, _only(job, [lane for lane in plan.lanes if lane.runs is not None]))
+                recorded = _only(job, [lane for lane in plan.lanes if lane.runs is not None])
+                tallies = tally(session, _compared(recorded))
             again = suspects(plan.lanes, tallies)
             if again:
                 with _phase(phases, "classify"):
-                    rows = load(session, _only(job, again))
-                    classified = classify(session, rows, again, settings.examples)
+                    twice = _only(job, again)
+                    classified = classify(session, load(session, twice), again, settings.examples)
+                second = read_notes(classified.notes, twice.splits)
+                for lane in again:
+                    _settle(lane, tallies, second.get(lane.number, LaneTally()), classified)
         finally:
             with _phase(phases, "stop spark"):
                 opened.__exit__(None, None, None)
@@ -85,6 +89,32 @@ def _tasks(plan: Plan, parallelism: int) -> int:
 def _only(job: Job, lanes: list[Lane]) -> Job:
     numbers = {lane.number for lane in lanes}
     return replace(job, splits=tuple(split for split in job.splits if split.lane in numbers))
+
+
+def _compared(job: Job) -> Job:
+    """Without what lies behind the cuts, which only the second pass asks about."""
+    return replace(job, splits=tuple(split for split in job.splits if not split.behind))
+
+
+def _settle(lane: Lane, tallies: dict[int, LaneTally], second: LaneTally, classified: Classified) -> None:
+    """What is known of a lane after the second pass, which must have judged each record that the first has
+    not matched: they were read twice, and a log may change in between."""
+    if lane.runs is None:
+        tallies[lane.number] = second
+    found = tallies[lane.number]
+    judged = Counter[DifferenceClass]()
+    for (number, kind, *_), count in classified.counts.items():
+        if number == lane.number:
+            judged[kind] += count
+    found.problems += second.problems if found is not second else []
+    both = sum(judged[kind] for kind in _AT_BOTH)
+    sources = found.matched + both + judged[DifferenceClass.LOST]
+    targets = found.matched + both + judged[DifferenceClass.DUPLICATE] + judged[DifferenceClass.FOREIGN]
+    if not found.problems and (sources, targets) != (found.sources, found.targets):
+        found.problems.append(
+            f"{lane.source} or {lane.target} has changed while it was read: {found.sources} and"
+            f" {found.targets} records the first time, {sources} and {targets} the second; audit it again"
+        )
 
 
 async def _plan(settings: AuditSettings) -> Plan:
@@ -136,15 +166,6 @@ def _result(
     classified: Classified,
     phases: dict[str, float],
 ) -> AuditResult:
-    second: dict[int, LaneTally] = {}
-    for text in classified.notes:
-        note = json.loads(text)
-        read_note(second.setdefault(note["lane"], LaneTally()), note)
-    for number, found in second.items():
-        if plan.lanes[number].runs is None:
-            tallies[number] = found
-        else:
-            tallies[number].problems += found.problems
     partitions = tuple(
         _partition(settings, lane, tallies.get(lane.number, LaneTally()), classified) for lane in plan.lanes
     )
@@ -198,9 +219,9 @@ def _partition(
 
 def _counts(settings: AuditSettings, lane: Lane, found: LaneTally, classified: Classified) -> Counts:
     numbers: Counter[str] = Counter()
-    for (number, kind, at_head, at_tail), count in classified.counts.items():
+    for (number, kind, at_head, at_tail, removable), count in classified.counts.items():
         if number == lane.number:
-            numbers[_judge(settings, lane, kind, at_head=at_head, at_tail=at_tail)] += count
+            numbers["compacted" if removable else _judge(settings, lane, kind, at_head, at_tail)] += count
     pending = numbers.pop("pending", 0)
     matched = found.matched
     if lane.runs is None:  # without a ledger a record found in order is simply found
@@ -214,18 +235,15 @@ def _counts(settings: AuditSettings, lane: Lane, found: LaneTally, classified: C
         gap_records=found.gap_records,
         gap_offsets=lane.gap_offsets,
         gap_expired=lane.gap_expired,
+        gaps_unknown=lane.gaps_unknown,
         pending_source=lane.pending_source + pending,
         pending_target=lane.pending_target,
         **numbers,
     )
 
 
-def _judge(
-    settings: AuditSettings, lane: Lane, kind: DifferenceClass, *, at_head: bool, at_tail: bool
-) -> str:
+def _judge(settings: AuditSettings, lane: Lane, kind: DifferenceClass, at_head: bool, at_tail: bool) -> str:
     """The count that a difference goes into, once what else explains it is taken into account."""
-    if lane.compacted and kind in (DifferenceClass.LOST, DifferenceClass.FOREIGN):
-        return "compacted"
     if lane.runs is not None:
         return kind.value
     if at_head and kind is DifferenceClass.LOST and lane.target_trimmed:

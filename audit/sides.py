@@ -18,6 +18,7 @@ from audit.lanes import Ends
 from connectors.manifest import Manifest
 from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation, RetryPolicy
 from protocol.client.metadata import TopicMetadata
+from protocol.client.mirror_calls import MIRROR_SOURCE
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 
@@ -36,13 +37,16 @@ class TopicView:
     partitions: tuple[int, ...]
     cuts: Mapping[int, tuple[int, ...]]
     """Offsets where reading can begin at no cost, per partition; empty where any offset can."""
+    is_mirror: bool = False
+    """Nobody but a link that keeps offsets writes to it."""
 
 
 class SideView(Protocol):
     """What planning asks of a side."""
 
-    async def topics(self, names: Collection[str]) -> dict[str, TopicView]:
-        """The topics that exist; absent ones were absent for the settling time."""
+    async def topics(self, names: Collection[str]) -> dict[str, TopicView | str]:
+        """The topics that exist, or why one cannot be looked at; absent ones were absent for the settling
+        time."""
 
     async def ends(self, tp: TopicPartition, at_least: int = 0) -> Ends | str:
         """The partition's range, or why it cannot be had. `at_least` is an end that was seen before."""
@@ -62,18 +66,20 @@ class ClusterView:
     def cluster_id(self) -> str:
         return self._client.cluster_id or ""
 
-    async def topics(self, names: Collection[str]) -> dict[str, TopicView]:
+    async def topics(self, names: Collection[str]) -> dict[str, TopicView | str]:
         found: dict[str, TopicMetadata] = {}
+        refused: dict[str, TopicView | str] = {}
         deadline = time.monotonic() + self._settle_s
         while True:
             missing = [name for name in names if name not in found]
             for name, topic in (
                 await self._client.metadata(missing, retry=self._client.retry)
             ).topics.items():
+                refused.pop(name, None)
                 if not topic.error and topic.partitions:
                     found[name] = topic
                 elif topic.error and topic.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    deadline = max(deadline, time.monotonic() + _PAUSE_S)
+                    refused[name] = f"{topic.error.name}: {topic.error.description}"
             if len(found) == len(set(names)) or time.monotonic() >= deadline:
                 break
             await asyncio.sleep(_PAUSE_S)
@@ -83,7 +89,7 @@ class ClusterView:
             entry = configs[name].get(key)
             return (entry.value if entry is not None else None) or default
 
-        return {
+        return refused | {
             name: TopicView(
                 name,
                 "" if topic.topic_id == ZERO_UUID else uuid_to_text(topic.topic_id),
@@ -91,6 +97,7 @@ class ClusterView:
                 setting(name, "message.timestamp.type", "CreateTime") == "LogAppendTime",
                 tuple(sorted(topic.partitions)),
                 {},
+                bool(setting(name, MIRROR_SOURCE, "")),
             )
             for name, topic in found.items()
         }
@@ -129,7 +136,7 @@ class BackupView:
     def cluster_id(self) -> str:
         return self._manifest.cluster_id
 
-    async def topics(self, names: Collection[str]) -> dict[str, TopicView]:
+    async def topics(self, names: Collection[str]) -> dict[str, TopicView | str]:
         return {
             topic.name: TopicView(
                 topic.name,

@@ -1,9 +1,9 @@
 """The Spark data source: splits become Arrow batches of digests.
 
 Owns the shape of the rows and the tasks. A data row is one record: lane, side, expected position at the
-target, own offset, digest (two 64-bit halves) and timestamp. Each split ends with one row whose `note` is a
-JSON object: how many records it gave and what went wrong. A split that cannot be read says so in its note
-instead of failing the job, because the other partitions can still be compared.
+target, own offset, digest (two 64-bit halves), timestamp, and on compacted topics its key. Each split ends
+with one row whose `note` is a JSON object: how many records it gave and what went wrong. A split that cannot
+be read says so in its note instead of failing the job, because the other partitions can still be compared.
 
 Spark imports this module in several short-lived processes, so it imports little; `rows` does the work.
 """
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from audit.settings import BackupSide, ClusterSide
 
 NAME = "isthmus_digests"
+BEHIND = 2
+"""Added to the side of records behind the cut, which are not compared: there may be later ones of a key."""
 SCHEMA = (
     "lane int, side int, position long, offset long, digest_high long, digest_low long, "
-    "timestamp long, note string"
+    "timestamp long, key long, note string"
 )
 
 

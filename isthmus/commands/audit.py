@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
@@ -15,10 +16,20 @@ from isthmus.stores import Asked, BackupId, find_manifest, pick_backup, run_conn
 from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology, unanswered
 
 if TYPE_CHECKING:
-    from audit.result import AuditResult
+    from audit.result import AuditResult, Counts
     from audit.settings import AuditSettings
     from replicator.settings import LinkSettings
     from topology.models import Topology
+
+
+_ALWAYS = ("compared", "lost", "duplicate", "corrupt", "reordered")
+_IF_ANY = ("misaligned", "foreign", "divergent", "compacted")
+_APART = {
+    "expired_source": "{} records that the source has dropped since",
+    "expired_target": "{} records that the target has dropped since",
+    "pending_source": "{} offsets at the source that are not copied yet",
+    "pending_target": "{} offsets at the target behind what is on record",
+}
 
 
 def audit(
@@ -44,9 +55,13 @@ def audit(
     Example: isthmus audit --link 'east->west' --topic flights
     """
     from audit.errors import AuditError
+    from audit.result import DifferenceClass
     from audit.run import run_audit
     from topology.runtime import NotRunning
 
+    known = [kind.value for kind in DifferenceClass]
+    if unknown := sorted(set(tolerate or ()).difference(known)):
+        fail(f"--tolerate {unknown[0]}: the classes are {', '.join(known)}", USAGE)
     topology = open_topology(file, data_directory)
     if (link is None) == (backup is None):
         fail("say what to compare: --link A->B, or --backup NAME --to CLUSTER", USAGE)
@@ -62,7 +77,7 @@ def audit(
         clusters = topology.link_ends(link) if link is not None else [str(to)]
         fail("\nisthmus: ".join([*unanswered(topology, clusters, file), str(error)]))
     if as_json:
-        print_json({**result.totals.model_dump(), **result.model_dump(mode="json")})
+        print_json({**result.totals.model_dump(), **json.loads(result.to_json())})
     else:
         _show(result)
     raise typer.Exit(result.exit_code)
@@ -117,25 +132,20 @@ def _backup_audit(
 
 def _show(result: AuditResult) -> None:
     say(f"{result.source} against {result.target}, aligned by {result.alignment}")
-    columns = ("topic", "partition", "compared", "lost", "duplicate", "corrupt", "reordered")
+    totals = result.totals.model_dump()
+    counts = [*_ALWAYS, *(name for name in _IF_ANY if totals[name])]
     rows = [
         (
             f"{part.source_topic} → {part.target_topic}",
             part.partition,
-            part.counts.compared,
-            part.counts.lost,
-            part.counts.duplicate,
-            part.counts.corrupt,
-            part.counts.reordered,
+            *(getattr(part.counts, name) if part.complete else None for name in counts),
         )
         for part in result.partitions
     ]
-    totals = result.totals
-    last = ("all", None, totals.compared, totals.lost, totals.duplicate, totals.corrupt, totals.reordered)
-    print_table(columns, [*rows, last])
-    if totals.gap_offsets or totals.gap_expired:
-        now, expired = totals.gap_offsets, totals.gap_expired
-        say(f"gaps on record: {now} source offsets, and {expired} more that the source has lost since")
+    print_table(("topic", "partition", *counts), [*rows, ("all", None, *(totals[name] for name in counts))])
+    _show_gaps(result.totals)
+    if apart := ", ".join(text.format(totals[name]) for name, text in _APART.items() if totals[name]):
+        say(f"not compared: {apart}")
     for difference in result.differences:
         say(
             f"{difference.kind}: {difference.source_topic}-{difference.partition} offset "
@@ -145,3 +155,13 @@ def _show(result: AuditResult) -> None:
         say(text)
     for text in result.notes:
         say(f"note: {text}")
+    clean = "clean, as far as it was compared" if apart else "clean"
+    say("incomplete" if result.incomplete else clean if result.clean else "not the same")
+
+
+def _show_gaps(totals: Counts) -> None:
+    if totals.gap_offsets or totals.gap_expired:
+        now, expired = totals.gap_offsets, totals.gap_expired
+        say(f"gaps on record: {now} source offsets, and {expired} more that the source has lost since")
+    if totals.gaps_unknown:
+        say(f"gaps on record of which nobody knows how much they are: {totals.gaps_unknown}")

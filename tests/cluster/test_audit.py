@@ -332,6 +332,31 @@ async def test_heads_that_expired_are_counted_apart(
         assert (result.exit_code, result.totals.matched) == (0, COUNT - 70)
 
 
+async def test_on_compacted_topics_the_last_value_of_each_key_must_be_there(
+    spark: Any, broker: BrokerProcess, west: Cluster, here: ClusterClient, there: ClusterClient
+) -> None:
+    """Which earlier ones are left is chance; an old tombstone may be gone."""
+    source, target, empty = fresh("keyed"), fresh("keyed-copy"), fresh("keyed-empty")
+    made = [Record(n, T0 + n, b"key-%d" % (n % 10), None if n == 19 else b"%d" % n) for n in range(20)]
+    for client, topic in ((here, source), (there, target), (there, empty)):
+        await create(client, topic, cleanup_policy="compact")
+    await produce(here, source, made)
+    await produce(there, target, [record for record in made if record.offset not in (3, 15, 19)])
+    result = await audited(
+        spark,
+        source=ClusterSide(bootstrap=broker.bootstrap),
+        target=ClusterSide(bootstrap=west.bootstrap),
+        topics=[TopicPair(source=source, target=target), TopicPair(source=source, target=empty)],
+        alignment=ByContent(),
+    )
+    assert result.incomplete == ()
+    assert [difference(part.counts) for part in result.partitions] == [
+        {"lost": 1, "compacted": 2},
+        {"lost": 9, "compacted": 11},
+    ]
+    assert (result.exit_code, result.differences[0].source_offset) == (3, 15)
+
+
 @pytest.fixture
 def lost_broker(west: Cluster) -> Iterator[Callable[[], None]]:
     """Kills broker 2 of west; it is back after the test."""

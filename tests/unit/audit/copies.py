@@ -62,6 +62,7 @@ def rows(made: Lane, source: Sequence[str], target: Sequence[str]) -> pa.Table:
             "digest_high": digests,
             "digest_low": ~digests,
             "timestamp": offsets + 1000,
+            "key": np.zeros(len(values), np.int64),
             "note": pa.nulls(len(values), pa.string()),
         }
         parts.append(pa.table(columns))

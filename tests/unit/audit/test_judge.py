@@ -21,8 +21,11 @@ def judged(copy: Copy) -> list[Verdict]:
         (row["position"], row["digest_high"]) for row in table.to_pylist() if row["side"] == 0
     }
     left = [row for row in table.to_pylist() if (row["position"], row["digest_high"]) not in matched]
-    context = [row | {"side": 2} for row in table.to_pylist() if row["side"] == 0]
-    source, target = split_sides(pa.Table.from_pylist(left + context, schema=table.schema))
+    context = [row | {"side": 4} for row in table.to_pylist() if row["side"] == 0]
+    later = pa.Table.from_pylist(left + context, schema=table.schema)
+    for name in ("source", "target", "source_ever", "target_ever"):
+        later = later.append_column(name, pa.array([-1] * len(later), pa.int64()))
+    source, target = split_sides(later, None if made.runs is None else list(made.runs))
     return judge(source, target, [] if made.runs is None else list(made.runs))
 
 

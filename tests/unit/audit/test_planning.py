@@ -1,6 +1,7 @@
 """What may be compared: cuts, expired heads, gaps, positions; and sides that answer wrongly for a while."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from audit.sides import ClusterView, TopicView
 from protocol.client import LATEST, ListedOffset
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
-from transfer.ledger import Copied, Gap, Lineage, PartitionLedger
+from transfer.ledger import ALL_COPIED, NOTHING_MISSING, Copied, Gap, Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
 
 TP = TopicPartition("t", 0)
@@ -80,6 +81,45 @@ def test_a_gap_that_the_source_has_lost_too_is_still_a_gap() -> None:
     assert (lane.gap_offsets, lane.gap_expired) == (0, 30)
     assert not result_with(Counts(gap_expired=30)).clean
     assert result_with(Counts()).clean
+
+
+def test_a_gap_of_which_nobody_knows_how_much_it_is_is_no_agreement() -> None:
+    """A topic was created again while the link was down. One that hides nothing is only there to be read."""
+    made = ledger(Run(0, 0, 100), end=100)
+    made.former_gaps.append(Gap(40, 40, "source topic re-created; what it held behind is not known", 1))
+    made.gaps.append(Gap(0, 0, f"target topic re-created; {NOTHING_MISSING}", 1))
+    made.former_gaps.append(Gap(7, 7, f"source topic re-created; {ALL_COPIED}", 1))
+    lane = with_ledger(0, TP, made, Ends(0, 100), Ends(0, 100))
+    assert (lane.gap_offsets, lane.gap_expired, lane.gaps_unknown) == (0, 0, 1)
+    assert result_with(Counts(gaps_unknown=1)).exit_code == 3
+
+
+def test_a_gap_inside_another_hides_nothing_of_it_and_counts_once() -> None:
+    """As a target leaves them that loses its end twice."""
+    made = ledger(Run(0, 0, 5), Run(30, 5, 10), end=40, gaps=(Gap(12, 25, "lost"), Gap(5, 30, "lost")))
+    lane = with_ledger(0, TP, made, Ends(0, 40), Ends(0, 15))
+    assert (lane.gap_offsets, lane.gap_expired) == (25, 0)
+    (source, _) = split_lane(lane, 0, [], [])
+    offsets = np.arange(40, dtype=np.int64)
+    assert list(offsets[Positions(source.runs, source.gaps).in_gap(offsets)]) == list(range(5, 30))
+
+
+def test_nothing_may_stand_behind_a_copy_that_has_all() -> None:
+    """Records that came twice at the end would be behind the ledger, where nobody looks."""
+    made = ledger(Run(0, 0, 90), end=100)
+    lane = with_ledger(0, TP, made, Ends(0, 100), Ends(0, 95))
+    assert (lane.target_range, lane.pending_target) == ((0, 95), 0)
+    lane = with_ledger(0, TP, made, Ends(0, 110), Ends(0, 95))  # perhaps those of the source, not booked yet
+    assert (lane.target_range, lane.pending_target) == ((0, 90), 5)
+    lane = with_ledger(0, TP, made, Ends(0, 100), Ends(0, 95), written=True)
+    assert (lane.target_range, lane.pending_target) == ((0, 90), 5)
+
+
+def test_what_is_before_the_copy_is_said() -> None:
+    made = ledger(Run(50, 0, 50), end=100, start=50)
+    made.runs.target_start = 0
+    lane = with_ledger(0, TP, made, Ends(20, 100), Ends(0, 50))
+    assert lane.notes == ("t-0: the copy begins at source offset 50: what is before is not compared",)
 
 
 def result_with(totals: Counts) -> AuditResult:
@@ -165,7 +205,8 @@ class Unsteady:
         if self._lies("metadata"):
             return SimpleNamespace(topics={})
         partitions = {0: SimpleNamespace()}
-        known = SimpleNamespace(error=ErrorCode.NONE, topic_id=b"\1" * 16, partitions=partitions)
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if self._lies("refused") else ErrorCode.NONE
+        known = SimpleNamespace(error=error, topic_id=b"\1" * 16, partitions=partitions)
         return SimpleNamespace(topics={name: known for name in topics if name == "t"})
 
     async def describe_configs(self, names: list[str]) -> dict[str, dict[str, Any]]:
@@ -197,6 +238,16 @@ async def test_a_topic_is_missing_only_when_that_lasts() -> None:
     }
 
 
+@pytest.mark.timeout(30)
+async def test_a_topic_that_nobody_may_look_at_is_not_waited_for_and_not_called_missing() -> None:
+    found = await view(Unsteady(10**6, "refused"), settle_s=0.6).topics({"t"})
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(found["t"])
+    plan = await make_plan(SETTINGS, view(Unsteady(10**6, "refused"), 0.6), Side({"t": topic()}), None)
+    assert plan.missing_topics == []
+    assert "t of east: not readable: TOPIC_AUTHORIZATION_FAILED" in plan.incomplete[0]
+    assert isinstance((await view(Unsteady(1, "refused")).topics({"t"}))["t"], TopicView)
+
+
 @pytest.mark.parametrize("known_end", [0, 100])
 async def test_an_end_that_went_back_for_a_moment_is_not_believed(known_end: int) -> None:
     assert await view(Unsteady(1, "earliest for latest")).ends(TP, known_end) == Ends(0, 100)
@@ -217,15 +268,18 @@ class Side:
 
     cluster_id = "c"
 
-    def __init__(self, topics: dict[str, TopicView], ends: Ends | str = TEN) -> None:
+    def __init__(
+        self, topics: dict[str, TopicView], ends: Ends | str = TEN, of: dict[int, Ends] | None = None
+    ) -> None:
         self._topics = topics
         self._ends = ends
+        self._of = of or {}
 
-    async def topics(self, names: Collection[str]) -> dict[str, TopicView]:
+    async def topics(self, names: Collection[str]) -> dict[str, TopicView | str]:
         return {name: topic for name, topic in self._topics.items() if name in names}
 
     async def ends(self, tp: TopicPartition, at_least: int = 0) -> Ends | str:
-        return self._ends
+        return self._of.get(tp.partition, self._ends)
 
 
 def topic(
@@ -273,6 +327,34 @@ async def test_mirrors_are_compared_by_offset_and_their_gaps_are_no_secret() -> 
     assert plan.incomplete == []
     assert [(lane.source_range, lane.pending_source) for lane in plan.lanes] == [((20, 35), 5)] * 2
     assert [(lane.gap_offsets, lane.gap_expired) for lane in plan.lanes] == [(0, 10), (0, 0)]
+
+
+async def test_a_mirror_that_has_more_than_its_source_differs_from_it() -> None:
+    """The source lost its end. One that was promoted has records of its own."""
+    of = LinkLedger(source_alias="east", target_alias="west", bootstrap="h:2", identical=True)
+    settings = SETTINGS.model_copy(update={"alignment": of})
+    for mirror, expected in ((True, (5, 0)), (False, (0, 5))):
+        there = Side({"t": replace(topic(), is_mirror=mirror)}, Ends(0, 40))
+        plan = await make_plan(settings, Side({"t": topic()}, Ends(0, 35)), there, {})
+        (lane,) = plan.lanes
+        assert (lane.source_range, lane.target_range) == ((0, 35), (0, 35))
+        assert (lane.divergent, lane.pending_target) == expected
+    plan = await make_plan(settings, Side({"t": topic()}, Ends(0, 40)), there, {})
+    assert (plan.lanes[0].divergent, plan.lanes[0].target_range) == (0, (0, 40))
+
+
+async def test_partitions_that_only_the_target_has_matter_when_they_hold_something() -> None:
+    ledgers = {TP: ledger(Run(0, 0, 10), end=10)}
+    for end, expected in ((0, 0), (3, 1)):
+        there = Side({"t": topic("B", partitions=2)}, of={1: Ends(0, end)})
+        plan = await make_plan(SETTINGS, Side({"t": topic()}), there, ledgers)
+        assert (len(plan.incomplete), len(plan.lanes)) == (expected, 1)
+
+
+async def test_a_partition_on_record_that_no_side_has_is_named() -> None:
+    ledgers = {TopicPartition("t", n): ledger(Run(0, 0, 10), end=10) for n in range(3)}
+    plan = await make_plan(SETTINGS, Side({"t": topic()}), Side({"t": topic("B")}), ledgers)
+    assert plan.incomplete == ["t: partitions [1, 2] are on record and not there"]
 
 
 async def test_append_time_and_compaction_change_what_is_compared() -> None:
