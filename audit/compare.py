@@ -43,6 +43,7 @@ class LaneTally:
     matched: int = 0
     gap_records: int = 0
     superseded: int = 0
+    left_out: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -79,6 +80,7 @@ def read_notes(notes: Iterable[str], splits: Sequence[Split]) -> dict[int, LaneT
         note = json.loads(text)
         noted.add(note["split"])
         lane = found[note["lane"]]
+        lane.left_out += note["left_out"]
         if note["side"]:
             lane.targets += note["records"]
             lane.superseded += note["gap_records"]

@@ -30,6 +30,8 @@ class BatchDigests(NamedTuple):
     keys: array[int]
     """63 bits of a digest of the key, and 1 in the lowest bit where compaction may drop the record though it
     is the last of its key: it has no value, or no key. Empty unless asked for."""
+    ways: list[bytes]
+    """Where each record has been (`replicator.origin`). Empty unless asked for."""
 
 
 def batch_digests(
@@ -40,26 +42,35 @@ def batch_digests(
     with_timestamp: bool = True,
     ignore_headers: Collection[bytes] = (),
     with_keys: bool = False,
+    way_in: bytes = b"",
 ) -> BatchDigests:
     """Digests of all records of the batch at `pos`. Raises DecodeError for damage.
 
     `ignore_headers` are header names (UTF-8) that either side may have added; `with_timestamp` is false when
-    a side stamps its own append time; `with_keys` is for topics that are compacted.
+    a side stamps its own append time; `with_keys` is for topics that are compacted, and `way_in` the name of
+    the ignored header that says where a record has been.
     """
     payload = decompress(header.codec, buf[pos + HEADER_SIZE : pos + header.size])
     try:
-        return _digests(payload, header, with_timestamp, frozenset(ignore_headers), with_keys)
+        made = _digests(payload, header, with_timestamp, frozenset(ignore_headers), with_keys, way_in)
     except IndexError:
         raise DecodeError(f"batch at offset {header.base_offset}: a record ends after the batch") from None
+    return made
 
 
 def _digests(  # noqa: C901 (hot: one flat loop, lengths of one and two bytes decoded in line)
-    data: bytes, header: BatchHeader, with_timestamp: bool, ignore: frozenset[bytes], with_keys: bool
+    data: bytes,
+    header: BatchHeader,
+    with_timestamp: bool,
+    ignore: frozenset[bytes],
+    with_keys: bool,
+    way_in: bytes,
 ) -> BatchDigests:
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type else None
     offsets, timestamps, keys = array("q"), array("q"), array("q")
     digests: list[bytes] = []
+    ways: list[bytes] = []
     add_offset, add_timestamp, add_digest = offsets.append, timestamps.append, digests.append
     pack, none = _TIMESTAMP.pack, b""
     total, pos = len(data), 0
@@ -102,6 +113,8 @@ def _digests(  # noqa: C901 (hot: one flat loop, lengths of one and two bytes de
             raise DecodeError(f"batch at offset {base_offset}: impossible offset delta at byte {pos}")
 
         content = data[pos:end] if not ignore else _without(data, pos, end, ignore)
+        if way_in:
+            ways.append(_way(data, pos, way_in))
         if with_keys:
             keys.append(_key(data, pos))
         add_offset(base_offset + (delta >> 1))
@@ -111,7 +124,24 @@ def _digests(  # noqa: C901 (hot: one flat loop, lengths of one and two bytes de
         pos = end
     if pos != total:
         raise DecodeError(f"batch at offset {base_offset}: {total - pos} bytes after the last record")
-    return BatchDigests(offsets, timestamps, b"".join(digests), keys)
+    return BatchDigests(offsets, timestamps, b"".join(digests), keys, ways)
+
+
+def _way(data: bytes, pos: int, name: bytes) -> bytes:
+    """Value of the first header of that name, of the record whose key's length stands at `pos`; empty without
+    one. A record that is damaged is found out elsewhere."""
+    for _ in ("key", "value"):
+        size, pos = _number(data, pos, 5)
+        pos += 0 if size & 1 else size >> 1
+    count, pos = _number(data, pos, 5)
+    for _ in range(count >> 1):
+        size, begin = _number(data, pos, 5)
+        behind = begin + (size >> 1)
+        size, value = _number(data, behind, 5)
+        pos = value if size & 1 else value + (size >> 1)
+        if data[begin:behind] == name:
+            return data[value:pos]
+    return b""
 
 
 def _key(data: bytes, pos: int) -> int:

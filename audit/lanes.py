@@ -55,6 +55,8 @@ class Lane:
     """What the logs have behind the compared ranges."""
     compacted: bool = False
     with_timestamp: bool = True
+    places: tuple[str, str] = ("", "")
+    """See `Split.place`: of the splits of the source, and of the target."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -167,8 +169,12 @@ class Split:
     """Records are told with their keys."""
     behind: bool = False
     """Behind the cut: nothing of it is compared."""
+    place: str = ""
+    """Where records say where they have been (`origin_headers`), `cluster id/topic` of the other side. At the
+    source those that were there already are left out, at the target those that did not come from there; not
+    what the ledger knows."""
     runs: bytes = b""
-    """The encoded map of this range; empty without one."""
+    """The encoded map of this range; empty without one, and at the target without a place."""
     gaps: tuple[tuple[int, int], ...] = field(default=())
     """What is left out and counted apart: gaps at the source, superseded copies at the target. Ascending,
     none inside another."""
@@ -188,6 +194,8 @@ def split_lane(
             if start >= end:
                 continue
             runs = lane.runs.between(start, end).encode() if side == 0 and lane.runs is not None else b""
+            if side == 1 and lane.places[1] and lane.runs is not None:
+                runs = lane.runs.encode()
             apart = _merged(lane.gaps if side == 0 else lane.superseded)
             gaps = tuple((first, behind) for first, behind in apart if first < end and behind > start)
             number = first_number + len(splits)
@@ -201,6 +209,7 @@ def split_lane(
                     end,
                     lane.with_timestamp,
                     lane.compacted,
+                    place=lane.places[side],
                     runs=runs,
                     gaps=gaps,
                 )

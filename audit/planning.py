@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from audit.lanes import Ends, Lane, Split, even_cuts, split_lane, with_ledger, without_ledger
-from audit.settings import AuditSettings, LinkLedger
+from audit.settings import AuditSettings, LinkLedger, RestoreLedger
 from audit.sides import SideView, TopicView
 from protocol.types import TopicPartition
+from replicator.origin import Place
 from transfer.ledger import Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
 
@@ -102,8 +103,11 @@ class _Pair:
             if isinstance(made, str):
                 plan.incomplete.append(made)
             else:
-                number = len(plan.lanes)
-                self._add(replace(made, number=number, with_timestamp=not append_time, compacted=compacted))
+                number, times = len(plan.lanes), not append_time
+                places = self._places()
+                self._add(
+                    replace(made, number=number, with_timestamp=times, compacted=compacted, places=places)
+                )
 
     def _add(self, lane: Lane) -> None:
         index, at_most = lane.source.partition, self.settings.split_records
@@ -148,13 +152,24 @@ class _Pair:
                 ledger.gaps, ledger.notes = recorded.gaps, recorded.notes
         if ledger is None:
             return without_ledger(0, tp, to, source_ends, target_ends)
-        return with_ledger(0, to, ledger, source_ends, target_ends, written=same)
+        return with_ledger(0, to, ledger, source_ends, target_ends, written=self._written)
 
     @property
     def _written(self) -> bool:
-        """Whether the target may have records of its own behind those of the source: a mirror that is none
-        any more."""
-        return isinstance(self.settings.alignment, LinkLedger) and not self.target.is_mirror
+        """Whether the target may have records of its own behind the copy: what was restored is there to be
+        written, and so is a mirror that is none any more."""
+        of = self.settings.alignment
+        if isinstance(of, LinkLedger):
+            return of.identical and not self.target.is_mirror
+        return isinstance(of, RestoreLedger)
+
+    def _places(self) -> tuple[str, str]:
+        """See `Lane.places`."""
+        of = self.settings.alignment
+        if not isinstance(of, LinkLedger) or of.origins == "none":
+            return "", ""
+        there = str(Place(self.target_side.cluster_id, self.target.name)) if of.origins == "others" else ""
+        return there, str(Place(self.source_side.cluster_id, self.source.name))
 
     def _other_lineage(self, ledger: PartitionLedger) -> str:
         return _changed(ledger.source, self.source) or _changed(ledger.target, self.target)

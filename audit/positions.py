@@ -37,6 +37,16 @@ class Positions:
         inside = (at >= 0) & (offsets < self._ends[safe])
         return np.where(inside, offsets + self._shifts[safe], outside)
 
+    def on_record(self, offsets: Offsets, side: int) -> npt.NDArray[np.bool_]:
+        """Which offsets of a side the map knows as copied, or as copies."""
+        starts = self._sources if side == 0 else self._sources + self._shifts
+        if not len(starts):
+            return np.zeros(len(offsets), dtype=bool)
+        at = np.searchsorted(starts, offsets, side="right") - 1
+        safe = np.maximum(at, 0)
+        result: Any = (at >= 0) & (offsets - starts[safe] < (self._ends - self._sources)[safe])
+        return result  # type: ignore[no-any-return]
+
     def in_gap(self, offsets: Offsets) -> npt.NDArray[np.bool_]:
         """Which offsets lie in a recorded gap."""
         if not len(self._gap_starts):

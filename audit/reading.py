@@ -22,6 +22,7 @@ from connectors.object_store import open_store
 from protocol.errors import ProtocolError
 from protocol.records.header import check_crc, iter_headers
 from protocol.types import uuid_from_text
+from replicator.origin import ORIGIN_HEADER
 from transfer.endpoint import Chunk, SourceFault
 from transfer.kafka.source import KafkaSource
 from transfer.rewrite import AbortedFilter
@@ -58,6 +59,7 @@ async def read_split(
                         with_timestamp=split.with_timestamp,
                         ignore_headers=ignore_headers,
                         with_keys=split.compacted,
+                        way_in=ORIGIN_HEADER.encode() if split.place else b"",
                     )
                 position = chunk.next_offset
     except (ProtocolError, ConnectorError) as error:

@@ -50,6 +50,9 @@ class Counts(_Model):
     """Gaps on record of which nobody knows how much they are: a topic was created again unseen."""
     compacted: int = 0
     """On compacted topics: on one side only, which compaction alone can explain."""
+    left_out: int = 0
+    """Of a link with origin headers: records at the source that came from the target, and such at the target
+    that did not come over this link."""
     pending_source: int = 0
     """Offsets behind the cut at the source: not copied yet when the audit began."""
     pending_target: int = 0

@@ -1,7 +1,7 @@
 """What a task makes of a split: Arrow batches of digests, and a note at the end.
 
 Owns gathering digests of many batches into columns, with the expected position of each record; records in a
-recorded gap are counted and left out.
+recorded gap are counted and left out, and so are those that a link with origin headers does not copy.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ async def rows(job: Job, split: Split) -> AsyncGenerator[pa.RecordBatch, None]:
             "side": split.side,
             "records": 0 if split.behind else gathered.records,
             "gap_records": gathered.gap_records,
+            "left_out": gathered.left_out,
             "seconds": round(time.monotonic() - began, 3),
             "problem": problem,
         },
@@ -81,6 +82,7 @@ class _Gathered:
         self.rows = 0
         self.records = 0
         self.gap_records = 0
+        self.left_out = 0
 
     def add(self, digests: BatchDigests) -> None:
         self._parts.append(digests)
@@ -94,9 +96,15 @@ class _Gathered:
         keys = np.zeros(len(offsets), np.int64)
         if split.compacted:
             keys = np.concatenate([np.frombuffer(part.keys, np.int64) for part in self._parts])
+        ways = [way for part in self._parts for way in part.ways]
         self._parts.clear()
         self.rows = 0
         wanted = (offsets >= split.start) & (offsets < split.end)
+        if split.place:
+            others = np.array([self._others(way) for way in ways], bool)
+            others &= wanted & ~self._positions.on_record(offsets, split.side)
+            self.left_out += int(np.count_nonzero(others))
+            wanted &= ~others
         gaps = wanted & self._positions.in_gap(offsets)
         self.gap_records += int(np.count_nonzero(gaps))
         keep = wanted & ~gaps
@@ -119,6 +127,12 @@ class _Gathered:
             ],
             schema=_ARROW,
         )
+
+    def _others(self, way: bytes) -> bool:
+        """Whether a record that has been there is not the link's to copy, or no copy of the link's."""
+        hops = way.split(b",")
+        place = self._split.place.encode()
+        return place in hops if self._split.side == 0 else hops[-1] != place
 
 
 def _note(split: Split, note: dict[str, object]) -> pa.RecordBatch:

@@ -233,6 +233,7 @@ def _counts(settings: AuditSettings, lane: Lane, found: LaneTally, classified: C
         expired_source=lane.expired_source + numbers.pop("expired_source", 0),
         expired_target=lane.expired_target + numbers.pop("expired_target", 0),
         gap_records=found.gap_records,
+        left_out=found.left_out,
         gap_offsets=lane.gap_offsets,
         gap_expired=lane.gap_expired,
         gaps_unknown=lane.gaps_unknown,

@@ -60,6 +60,9 @@ class LinkLedger(_Settings):
     """Of the link's target, where its progress is."""
     identical: bool = False
     """Its mirrors have the source's offsets; on record is only what they lack."""
+    origins: Literal["none", "all", "others"] = "none"
+    """Whether its copies say where they have been (`origin_headers`), and whether it copies all records or
+    only others than the target's own."""
     properties: Mapping[str, str] = Field(default_factory=dict, repr=False)
     """How to be let in: security.protocol, sasl.*, ssl.* (`protocol.client.access`)."""
 

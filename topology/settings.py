@@ -23,6 +23,7 @@ from audit.settings import (
 from connectors.object_store import ObjectStoreSettings, open_store
 from connectors.restores import latest_restore
 from connectors.settings import BackupSettings, RestoreSettings
+from replicator.origin import ORIGIN_HEADER
 from replicator.settings import ClusterEnd, LinkSettings
 from topology.links import link_between
 from topology.models import Topology
@@ -120,6 +121,11 @@ def link_audit_settings(
             bootstrap=settings.target.bootstrap,
             properties=settings.target.properties,
             identical=settings.offsets == "identical",
+            origins="none"
+            if not settings.origin_headers
+            else "all"
+            if settings.origin_headers_ignored
+            else "others",
         )
     return AuditSettings(
         source=_side(settings.source),
@@ -129,6 +135,7 @@ def link_audit_settings(
             for topic in topics
         ),
         alignment=alignment,
+        ignore_headers=(ORIGIN_HEADER,) if settings.origin_headers else (),
     )
 
 

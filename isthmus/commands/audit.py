@@ -28,6 +28,7 @@ _APART = {
     "expired_source": "{} records that the source has dropped since",
     "expired_target": "{} records that the target has dropped since",
     "pending_source": "{} offsets at the source that are not copied yet",
+    "left_out": "{} records that are not this link's to copy, or not copies of it",
     "pending_target": "{} offsets at the target behind what is on record",
 }
 

@@ -36,6 +36,7 @@ def frame(spark: Any, *, missing: int = 0) -> Any:
                     "side": side,
                     "records": table.column("side").to_pylist().count(side) - missing * (number == 3),
                     "gap_records": 0,
+                    "left_out": 0,
                     "problem": "",
                 }
             ),

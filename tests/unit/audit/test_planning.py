@@ -15,8 +15,9 @@ from audit.lanes import Ends, Split, bundle, even_cuts, split_lane, with_ledger,
 from audit.planning import make_plan
 from audit.positions import Positions
 from audit.result import AuditResult, Counts
-from audit.settings import AuditSettings, ByContent, ClusterSide, LinkLedger, TopicPair
+from audit.settings import AuditSettings, ByContent, ClusterSide, LinkLedger, RestoreLedger, TopicPair
 from audit.sides import ClusterView, TopicView
+from connectors.object_store import ObjectStoreSettings
 from protocol.client import LATEST, ListedOffset
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
@@ -341,6 +342,19 @@ async def test_a_mirror_that_has_more_than_its_source_differs_from_it() -> None:
         assert (lane.divergent, lane.pending_target) == expected
     plan = await make_plan(settings, Side({"t": topic()}, Ends(0, 40)), there, {})
     assert (plan.lanes[0].divergent, plan.lanes[0].target_range) == (0, (0, 40))
+
+
+async def test_what_applications_wrote_to_a_restored_topic_is_no_difference() -> None:
+    """Behind a link's finished copy it is one."""
+    store = ObjectStoreSettings(bucket="vault")
+    of_restore = RestoreLedger(store=store, backup_id="b1", restore_id="r1")
+    of_link = LinkLedger(source_alias="east", target_alias="west", bootstrap="h:2")
+    for alignment, expected in ((of_restore, (10, 5)), (of_link, (15, 0))):
+        settings = SETTINGS.model_copy(update={"alignment": alignment})
+        there = Side({"t": topic("B")}, Ends(0, 15))
+        plan = await make_plan(settings, Side({"t": topic()}), there, {TP: ledger(Run(0, 0, 10), end=10)})
+        (lane,) = plan.lanes
+        assert (lane.target_range.end, lane.pending_target) == expected
 
 
 async def test_partitions_that_only_the_target_has_matter_when_they_hold_something() -> None:

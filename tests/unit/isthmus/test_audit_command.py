@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from audit.result import AuditResult, Counts, DifferenceClass, PartitionResult
+from audit.settings import AuditSettings
 from isthmus.commands.audit import audit as command
 
 TOPOLOGY = """
@@ -107,3 +108,31 @@ def test_a_class_that_is_none_is_refused_before_anything_is_read(audit):
     done = audit(result(Counts()), "--tolerate", "duplicates")
     assert done.exit_code == 2
     assert "--tolerate duplicates: the classes are lost, duplicate" in done.output
+
+
+@pytest.mark.parametrize(
+    ("said", "ignored", "origins"),
+    [
+        ("", (), "none"),
+        ("naming: identity, origin_headers: true", ("isthmus-origin",), "others"),
+        ("naming: identity, origin_headers: true, origin_headers_ignored: true", ("isthmus-origin",), "all"),
+    ],
+)
+def test_what_a_link_adds_to_records_and_does_not_copy_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, ignored: tuple[str, ...], origins: str
+) -> None:
+    file = tmp_path / "topology.yaml"
+    file.write_text(TOPOLOGY.replace("topics: [t]", f"topics: [t], {said}" if said else "topics: [t]"))
+    asked: list[AuditSettings] = []
+
+    def run_audit(settings: AuditSettings) -> AuditResult:
+        asked.append(settings)
+        return result(Counts())
+
+    monkeypatch.setattr("audit.run.run_audit", run_audit)
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, ["--link", "east->west", "--topic", "t", "-f", str(file)])
+    assert done.exit_code == 0, done.output
+    assert asked[0].ignore_headers == ignored
+    assert asked[0].alignment.model_dump()["origins"] == origins
