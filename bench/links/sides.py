@@ -49,14 +49,15 @@ emit.checkpoints.interval.seconds=5
 sync.group.offsets.interval.seconds=5
 """
 _IDENTITY = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
+# Clients' settings count by cluster: for all, MirrorMaker 2 takes none of them, without a word.
 _FOR_TUNED = """
 tasks.max=4
 refresh.topics.interval.seconds=5
-source.consumer.fetch.min.bytes=262144
-source.consumer.max.partition.fetch.bytes=4194304
-source.consumer.fetch.max.bytes=33554432
-source.consumer.max.poll.records=20000
-source.consumer.receive.buffer.bytes=1048576
+SOURCE.consumer.fetch.min.bytes=262144
+SOURCE.consumer.max.partition.fetch.bytes=4194304
+SOURCE.consumer.fetch.max.bytes=33554432
+SOURCE.consumer.max.poll.records=20000
+SOURCE.consumer.receive.buffer.bytes=1048576
 target.producer.batch.size=524288
 target.producer.linger.ms=50
 target.producer.buffer.memory=134217728
@@ -165,7 +166,7 @@ def _properties_file(alias: str, contender: str, between: Ground, topics: str) -
         + _FOR_ALL
         + (_IDENTITY if between.same_names else "")
         + (_FOR_MM2 if contender != OURS else "")
-        + (_FOR_TUNED if contender == TUNED else "")
+        + (_FOR_TUNED.replace("SOURCE", alias) if contender == TUNED else "")
     )
     return file
 
