@@ -42,7 +42,7 @@ _AT_BOTH = (DifferenceClass.REORDERED, DifferenceClass.MISALIGNED, DifferenceCla
 def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
     """Blocks until the audit is done. `spark` is a session of `audit.session`, by default a new one.
 
-    Raises AuditError when a side or the ledger cannot be looked at at all, or Spark does not start.
+    Raises AuditError when a side or the ledger cannot be looked at at all, or Spark does not start or fails.
     """
     phases: dict[str, float] = {}
     with _phase(phases, "plan"):
@@ -74,10 +74,24 @@ def run_audit(settings: AuditSettings, spark: Any = None) -> AuditResult:
                 second = read_notes(classified.notes, twice.splits)
                 for lane in again:
                     _settle(lane, tallies, second.get(lane.number, LaneTally()), classified)
+        except Exception as error:
+            if (said := _of_spark(error)) is None:
+                raise
+            raise AuditError(f"Spark failed, nothing is known of what it had begun: {said}") from error
         finally:
             with _phase(phases, "stop spark"):
                 opened.__exit__(None, None, None)
     return _result(settings, plan, tallies, classified, phases)
+
+
+def _of_spark(error: Exception) -> str | None:
+    """What an error of the engine says in its first line; None for one that is not its own."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, Py4JError | PySparkException):
+        return None
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _tasks(plan: Plan, parallelism: int) -> int:
