@@ -51,6 +51,8 @@ class CopyResult:
     left: dict[str, str] = field(default_factory=dict)
     gaps: dict[str, list[str]] = field(default_factory=dict)
     arrived: bool = True
+    failed: bool = False
+    """It ended by itself, before anybody stopped it; the log says why."""
 
 
 class Watch:
@@ -109,9 +111,10 @@ class Watch:
         left = self.left() if until_now else self.standing()
         arrived = not until_now or self.done()
         gaps = self.gaps()
-        if code != EXIT_FAILED:
+        failed = code == EXIT_FAILED
+        if not failed:
             code = EXIT_FAILED if not arrived else EXIT_DIFFERENCES if left or gaps else EXIT_OK
-        return CopyResult(code, self.look(), left, gaps, arrived)
+        return CopyResult(code, self.look(), left, gaps, arrived, failed)
 
     def done(self) -> bool:
         """Whether everything is copied that can be."""

@@ -130,6 +130,7 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         ]
         first, ends = await _ranges(source, spots)
         progress = await ProgressStore(target, settings.progress_topic).refresh()
+        _check_source(progress, found.wanted, request, source.cluster_id or "")
         stored = _stored(progress, found.wanted, spots)
         known = {tp.topic for tp in stored}
         strange = await records_of_others(
@@ -173,6 +174,21 @@ def refuse_strange(plan: CopyPlan) -> None:
             f"the target holds records already in {', '.join(strange)}, and progress of no copy between these"
             " topics: to write behind what is there, say --append; to copy elsewhere, --rename; if a copy"
             " with --name wrote them, say that name"
+        )
+
+
+def _check_source(
+    progress: Progress, wanted: Mapping[str, Wanted], request: CopyRequest, source_id: str
+) -> None:
+    others = {
+        entry.ledger.source.cluster_id
+        for tp, entry in progress.entries().items()
+        if tp.topic in wanted and entry.ledger.source.cluster_id != source_id
+    }
+    if others:
+        raise CopyError(
+            f"--name {request.name} has copied these topics from another cluster"
+            f" ({', '.join(sorted(others))}): give this copy another --name"
         )
 
 

@@ -48,8 +48,10 @@ class Lease:
 class LeaseHeld(Exception):
     """Another process runs this link."""
 
-    def __init__(self, link: str, holder: Lease) -> None:
-        super().__init__(f"link {link} is run by {holder} already: stop that one first, a link has one owner")
+    def __init__(self, link: str, holder: Lease, or_else: str = "") -> None:
+        super().__init__(
+            f"link {link} is run by {holder} already: stop that one first, a link has one owner{or_else}"
+        )
 
 
 class LeaseLost(Exception):

@@ -16,6 +16,7 @@ from replicator.progress import ProgressStore
 _log = logging.getLogger("isthmus.replicator")
 
 _LOOK_AGAIN_S = 0.25
+_OR_ELSE = " (isthmus copy of other topics at the same time: with a --name of its own)"
 
 
 class LeaseKeeper:
@@ -55,7 +56,7 @@ class LeaseKeeper:
             await asyncio.sleep(_LOOK_AGAIN_S)
             await self._store.refresh()
             if view.heard > heard and view.holder is not None:
-                raise LeaseHeld(self._link, view.holder)
+                raise LeaseHeld(self._link, view.holder, _OR_ELSE)
 
     async def keep(self) -> None:
         """Renews for ever. Raises LeaseLost. A target that does not answer is asked again."""

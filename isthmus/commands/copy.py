@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, note, print_json, print_table, say
+from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from isthmus.topologies import access_of
 
 if TYPE_CHECKING:
@@ -237,12 +237,12 @@ def _show_result(plan: CopyPlan, result: CopyResult, *, until_now: bool, as_json
         say(f"not copied: {partition}: {reason}")
     for partition, gaps in sorted(result.gaps.items()):
         say(f"gap: {partition}: {', '.join(gaps)}")
-    if until_now and not result.arrived:
+    if result.failed:
+        say("the copy failed, the log above says why; the same command goes on where it was")
+    elif until_now and not result.arrived:
         say("stopped before everything was copied; the same command goes on from here")
     elif result.code == DIFFERENCES:
         say("some records could not be copied: they are named above")
-    elif result.code == FAILED:
-        say("the copy failed; the log above says why")
 
 
 class _Display:

@@ -100,6 +100,18 @@ async def test_a_topic_made_again_is_named_where_the_copy_ends_with_3(pair, clie
         assert gap.startswith("gap 5..5 (source topic re-created")
 
 
+async def test_a_name_is_of_copies_from_one_cluster(pair, clients):
+    """The other one's topic would be taken for the same, made again."""
+    topic = fresh("named")
+    for cluster in clients:
+        await create(cluster, topic)
+    rename = (Rename.parse(f"{topic}={topic}-2"),)
+    here = CopyRequest(pair.east, pair.west, (topic,), name=topic, rename=rename, until_now=True)
+    assert (await finished(await plan_copy(here))).code == 0
+    with pytest.raises(CopyError, match="give this copy another --name"):
+        await plan_copy(replace(here, source=pair.west, rename=(Rename.parse(f"{topic}={topic}-3"),)))
+
+
 @pytest.mark.parametrize("again", [3, None])
 async def test_a_copy_until_now_ends_without_a_topic_that_is_another_by_now(
     pair, clients, monkeypatch, again

@@ -115,4 +115,7 @@ def test_a_copy_without_an_end_says_what_stands_still():
 
 
 def test_a_link_that_failed_has_failed():
-    assert watch(10).result(1, until_now=True).code == 1
+    failed = watch(10).result(1, until_now=True)
+    assert (failed.code, failed.failed) == (1, True)
+    stopped = watch().result(0, until_now=True)
+    assert (stopped.code, stopped.failed) == (1, False)

@@ -102,7 +102,7 @@ async def test_an_owner_that_renews_is_never_replaced() -> None:
     await first.acquire()
     renewing = asyncio.create_task(first.keep())
     try:
-        with pytest.raises(LeaseHeld, match=f"process {os.getpid()} on .* stop that one first"):
+        with pytest.raises(LeaseHeld, match=f"process {os.getpid()} on .* stop that one first.*--name"):
             await second.acquire()
     finally:
         renewing.cancel()
