@@ -59,7 +59,7 @@ class Watch:
     """Reads a running copy's accounts.
 
     `ends`: where it is to arrive; `stored`: what earlier runs had done (next source offset, records, bytes);
-    `topic_ids`: of the source's topics, when those ends were theirs.
+    `topic_ids`: of the source's topics, when those ends were theirs; `silent`: where none is known, and why.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class Watch:
         stored: Mapping[TopicPartition, tuple[int, int, int]],
         topic_ids: Mapping[str, str],
         status: LinkStatus,
+        silent: Mapping[TopicPartition, str],
     ) -> None:
+        self._silent = {str(tp): why for tp, why in silent.items()}
         self._ends = ends
         self._topic_ids = topic_ids
         self._status = status
@@ -132,7 +134,9 @@ class Watch:
 
     def left(self) -> dict[str, str]:
         """Partitions that waiting does not bring to where they are to arrive, and the reason."""
-        return {str(tp): why for tp in self._ends if not self._arrived(tp) and (why := self._why_not(tp))}
+        return self._silent | {
+            str(tp): why for tp in self._ends if not self._arrived(tp) and (why := self._why_not(tp))
+        }
 
     def standing(self) -> dict[str, str]:
         """The same of a copy without an end: what stands still as it is stopped, and topics without a

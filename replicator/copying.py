@@ -16,11 +16,12 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolation
+from protocol.client import NO_RETRIES, ClusterClient
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.copy_watch import CopyProgress, CopyResult, Watch
 from replicator.discovery import Found, Wanted
 from replicator.drift import found_now
+from replicator.ends import log_starts, readable_ends
 from replicator.newcomers import filled_from_there, name_clashes, records_of_others
 from replicator.progress import Progress, ProgressStore
 from replicator.renaming import Rename
@@ -29,6 +30,8 @@ from replicator.worker import LinkStatus, run_link
 
 _LOOK_S = 0.2
 _CONNECT_S = 5.0
+_TRIES = 6
+"""For ends of partitions, over three seconds."""
 
 
 class CopyError(Exception):
@@ -80,6 +83,8 @@ class CopyPlan:
     """Of the source's topics."""
     back: Mapping[str, str]
     """Topics that are filled from where they are to be copied to (`filled_from_there`)."""
+    silent: Mapping[TopicPartition, str]
+    """Partitions of which nobody knows now where they end, and why: a copy until now cannot arrive there."""
     idle: tuple[str, ...] = ()
     """What of the request concerns no topic that is there now."""
 
@@ -128,7 +133,7 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
             for name, wanted in found.wanted.items()
             for number in wanted.source.partitions
         ]
-        first, ends = await _ranges(source, spots)
+        first, ends, silent = await _ranges(source, spots)
         progress = await ProgressStore(target, settings.progress_topic).refresh()
         _check_source(progress, found.wanted, request, source.cluster_id or "")
         stored = _stored(progress, found.wanted, spots)
@@ -139,7 +144,7 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         back = await filled_from_there(source, target, found.wanted)
     offsets = Counter[str]()
     for tp in spots:
-        offsets[tp.topic] += ends[tp] - first[tp]
+        offsets[tp.topic] += ends.get(tp, 0) - first.get(tp, ends.get(tp, 0))
     topics = tuple(
         CopyTopic(
             name,
@@ -152,7 +157,7 @@ async def plan_copy(request: CopyRequest) -> CopyPlan:
         for name, wanted in sorted(found.wanted.items())
     )
     topic_ids = {name: uuid_to_text(one.source.topic_id) for name, one in found.wanted.items()}
-    return CopyPlan(settings, topics, ends, found.refused, stored, topic_ids, back, idle)
+    return CopyPlan(settings, topics, ends, found.refused, stored, topic_ids, back, silent, idle)
 
 
 def refuse_strange(plan: CopyPlan) -> None:
@@ -261,13 +266,16 @@ def _idle(request: CopyRequest, found: Found) -> Iterator[str]:
 
 async def _ranges(
     source: ClusterClient, spots: Sequence[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    first = await source.list_offsets(dict.fromkeys(spots, EARLIEST))
-    last = await source.list_offsets(dict.fromkeys(spots, LATEST), isolation=Isolation.READ_COMMITTED)
-    return (
-        {tp: found.offset for tp, found in first.items()},
-        {tp: found.offset for tp, found in last.items()},
-    )
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, str]]:
+    """First offsets, committed ends, and why some partitions tell none: those keep no others from being
+    copied. An election is waited for."""
+    for number in range(_TRIES):
+        first, _ = await log_starts(source, spots)
+        ends, refused = await readable_ends(source, spots)
+        if not refused:
+            break
+        await asyncio.sleep(_LOOK_S * number)
+    return first, ends, {tp: f"the source does not say where it ends: {e}" for tp, e in refused.items()}
 
 
 async def run_copy(
@@ -282,7 +290,7 @@ async def run_copy(
     status = LinkStatus(plan.settings.name)
     ended = asyncio.Event()
     running = asyncio.create_task(run_link(plan.settings, ended, registry or CollectorRegistry(), status))
-    watch = Watch(plan.ends, plan.stored, plan.topic_ids, status)
+    watch = Watch(plan.ends, plan.stored, plan.topic_ids, status, plan.silent)
     stopping = asyncio.create_task(stop.wait())
     try:
         while not (running.done() or stopping.done() or (until_now and watch.done())):

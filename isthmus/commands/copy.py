@@ -204,6 +204,8 @@ def _show_plan(plan: CopyPlan, *, as_json: bool) -> None:
             for one in plan.topics
         ],
     )
+    for tp, reason in sorted(plan.silent.items()):
+        say(f"not known: {tp}: {reason}")
     for topic, progress in sorted(plan.back.items()):
         say(f"would go round: {topic} is filled from where it would be copied to ({progress})")
     for topic, reason in sorted(plan.not_copied.items()):

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from protocol.client import LATEST
+from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
-from replicator import copy_watch
+from replicator import copy_watch, copying
 from replicator.acknowledgements import Difference, Kind
 from replicator.book import Account, State
 from replicator.copy_watch import Watch
@@ -19,7 +21,7 @@ GAP = Difference(TP, Kind.GAP, 3, 5, "retention", 1)
 SUPERSEDED = Difference(TP, Kind.SUPERSEDED, 7, 9, "truncated", 1)
 
 
-def watch(position=5, end=10, topic_id="t1", differences=(), problems=None, **account):
+def watch(position=5, end=10, topic_id="t1", differences=(), problems=None, silent=None, **account):
     ledger = PartitionLedger(Lineage("c1", topic_id, *TP), Lineage("c2", "t9", *TP), OffsetMap(position, 0))
     found = {}
     if position >= 0:
@@ -30,7 +32,7 @@ def watch(position=5, end=10, topic_id="t1", differences=(), problems=None, **ac
         found=Found({"orders": None} if position >= 0 or problems else {}),
         open_differences=lambda: differences,
     )
-    return Watch({TP: end}, {}, {"orders": "t1"}, SimpleNamespace(link=link))
+    return Watch({TP: end}, {}, {"orders": "t1"}, SimpleNamespace(link=link), silent or {})
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +114,26 @@ def test_a_copy_without_an_end_says_what_stands_still():
     assert (gone.code, gone.left) == (0, {})
     lost = watch(5, state=State.GONE, reason="deleted", source_end=10).result(0, until_now=False)
     assert (lost.code, lost.left) == (3, {"orders-0": "deleted"})
+
+
+async def test_a_partition_without_a_leader_keeps_no_other_from_being_copied(monkeypatch):
+    monkeypatch.setattr(copying, "_LOOK_S", 0.0)
+    other, asked = TopicPartition("orders", 1), []
+
+    async def list_offsets(spots, **_):
+        asked.append(spots)
+        if other in spots:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+        return {tp: SimpleNamespace(offset=10 if at == LATEST else 2) for tp, at in spots.items()}
+
+    first, ends, silent = await copying._ranges(SimpleNamespace(list_offsets=list_offsets), [TP, other])
+    assert (first, ends, list(silent)) == ({TP: 2}, {TP: 10}, [other])
+    assert "LEADER_NOT_AVAILABLE" in silent[other]
+    assert asked.count({other: LATEST}) == copying._TRIES
+    looked = watch(10, silent=silent)
+    assert looked.done()
+    result = looked.result(0, until_now=True)
+    assert (result.code, result.left) == (3, {"orders-1": silent[other]})
 
 
 def test_a_link_that_failed_has_failed():
