@@ -20,6 +20,7 @@ from audit.settings import (
     SameOffsets,
     TopicPair,
 )
+from audit.sides import ClusterView, TopicView
 from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from connectors.object_store import open_store
 from protocol.client import ClusterClient, NewTopic
@@ -301,6 +302,8 @@ async def test_a_mirror_is_compared_by_offset_and_its_gap_is_not_forgotten(
         await same_logs(here, there, topic)
     clean = await audited(spark, **settings)
     assert (clean.exit_code, clean.totals.matched, clean.incomplete) == (0, 10, ())
+    views = [(await ClusterView(client, 3).topics({topic}))[topic] for client in (here, there)]
+    assert [isinstance(view, TopicView) and view.is_mirror for view in views] == [False, True]
     for _ in range(2):
         await produce(here, topic, some(10))
     await here.delete_records({TopicPartition(topic, 0): 20})
