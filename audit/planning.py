@@ -149,7 +149,10 @@ class _Pair:
         if same:
             ledger = _same(tp, to, source_ends, target_ends, written=self._written)
             if recorded is not None:
-                ledger.gaps, ledger.notes = recorded.gaps, recorded.notes
+                former = bool(_changed(recorded.source, self.source))
+                ledger.gaps = [] if former else recorded.gaps
+                ledger.former_gaps = [*recorded.former_gaps, *(recorded.gaps if former else ())]
+                ledger.notes = recorded.notes
         if ledger is None:
             return without_ledger(0, tp, to, source_ends, target_ends)
         return with_ledger(0, to, ledger, source_ends, target_ends, written=self._written)

@@ -25,6 +25,11 @@ def key_of(difference: Difference, topic_id: str) -> bytes:
     return f"{PREFIX}{tp.topic}/{tp.partition}/{topic_id}/{kind}/{start}/{end}".encode()
 
 
+def topic_id_of(key: bytes) -> str:
+    """Of the source's topic that a row is about."""
+    return key.decode().removeprefix(PREFIX).split("/")[2]
+
+
 def row_of(difference: Difference, topic_id: str) -> tuple[bytes, bytes]:
     """The row of the progress topic."""
     value = {"reason": difference.reason, "at_ms": difference.at_ms}

@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping
 from protocol.client import ClusterClient
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Acknowledged, Difference, Kind, open_among
-from replicator.difference_rows import key_of
+from replicator.difference_rows import key_of, topic_id_of
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.standing import gaps_of_before
-from replicator.progress import ProgressStore
+from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings, progress_topic
 from transfer.ledger import Gap, Lineage, Note, PartitionLedger
 from transfer.offset_map import OffsetMap
@@ -115,13 +115,28 @@ async def open_ever(target: ClusterClient, settings: LinkSettings) -> list[Diffe
 
 async def read_lacks(target: ClusterClient, link: str) -> dict[TopicPartition, PartitionLedger]:
     """What mirrors lack, as ledgers tell it, of partitions that lack something; what was cut off is a note.
+    They are of the source's topic that is on record last, and gaps of others with its name are former ones.
     Raises ProtocolError."""
+    progress, before = await _read(target, link)
+    ids = {
+        difference: topic_id_of(key)
+        for tp in {each.tp for each in progress.of_mirrors()}
+        for key, difference in progress.of_mirror(tp).items()
+    }
+    return lacks_of(dict.fromkeys(before, "") | ids)
+
+
+def lacks_of(ids: Mapping[Difference, str]) -> dict[TopicPartition, PartitionLedger]:
+    """As `read_lacks`; what is on record, and the id of the source's topic (empty: not known)."""
     found: dict[TopicPartition, PartitionLedger] = {}
-    for tp, kind, start, end, reason, at_ms in (await _all(target, link))[0]:
-        here = Lineage("", "", *tp)
+    last = {each.tp: topic_id for each, topic_id in sorted(ids.items(), key=lambda row: row[0].at_ms)}
+    for each, topic_id in ids.items():
+        tp, kind, start, end, reason, at_ms = each
+        here = Lineage("", last[tp], *tp)
         ledger = found.setdefault(tp, PartitionLedger(here, here, OffsetMap(0, 0)))
         if kind is Kind.GAP:
-            ledger.gaps.append(Gap(start, end, reason, at_ms))
+            gaps = ledger.gaps if topic_id == last[tp] else ledger.former_gaps
+            gaps.append(Gap(start, end, reason, at_ms))
         else:
             ledger.notes.append(Note(f"offsets {start} to {end}: {reason}", at_ms))
     return found
@@ -129,7 +144,12 @@ async def read_lacks(target: ClusterClient, link: str) -> dict[TopicPartition, P
 
 async def _all(target: ClusterClient, link: str) -> tuple[list[Difference], Acknowledged]:
     """What is on record, also by earlier versions, and what of it is acknowledged."""
+    progress, before = await _read(target, link)
+    return list(dict.fromkeys([*progress.of_mirrors(), *before])), progress.acknowledged
+
+
+async def _read(target: ClusterClient, link: str) -> tuple[Progress, list[Difference]]:
+    """The rows, and gaps that an earlier version kept elsewhere."""
     source, _, alias = link.partition("->")
     progress = await ProgressStore(target, progress_topic(source, alias)).refresh()
-    before = [gap for gaps in (await gaps_of_before(target, link)).values() for gap in gaps]
-    return list(dict.fromkeys([*progress.of_mirrors(), *before])), progress.acknowledged
+    return progress, [gap for gaps in (await gaps_of_before(target, link)).values() for gap in gaps]

@@ -330,6 +330,16 @@ async def test_mirrors_are_compared_by_offset_and_their_gaps_are_no_secret() -> 
     assert [(lane.gap_offsets, lane.gap_expired) for lane in plan.lanes] == [(0, 10), (0, 0)]
 
 
+async def test_gaps_of_a_mirrored_topic_that_had_the_name_before_hide_nothing_of_the_new_one() -> None:
+    of = LinkLedger(source_alias="east", target_alias="west", bootstrap="h:2", identical=True)
+    settings = SETTINGS.model_copy(update={"alignment": of})
+    lacks = {TP: ledger(end=0, gaps=(Gap(2, 5, "retention passed"),))}
+    for topic_id, expected in (("A", (3, 0)), ("A2", (0, 3))):
+        plan = await make_plan(settings, Side({"t": topic(topic_id)}), Side({"t": topic("B")}), lacks)
+        (lane,) = plan.lanes
+        assert (lane.gap_offsets, lane.gap_expired) == expected
+
+
 async def test_a_mirror_that_has_more_than_its_source_differs_from_it() -> None:
     """The source lost its end. One that was promoted has records of its own."""
     of = LinkLedger(source_alias="east", target_alias="west", bootstrap="h:2", identical=True)

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from protocol.types import TopicPartition
-from replicator.acknowledgements import Acknowledgement, Kind
-from replicator.difference_rows import key_of
-from replicator.mirrors.on_record import OnRecord
+from replicator.acknowledgements import Acknowledgement, Difference, Kind
+from replicator.difference_rows import key_of, topic_id_of
+from replicator.mirrors.on_record import OnRecord, lacks_of
 from replicator.mirrors.partition import MirrorPartition
 from replicator.settings import LinkSettings
 
@@ -80,3 +80,15 @@ async def test_gaps_of_another_topic_of_the_name_do_not_count_and_a_cut_waits_fo
     record.store.acknowledged = {gap: Acknowledgement("me", "INC-1", 1)}
     assert not await record.note(part(10), Kind.GAP, 10, 20, WHY)
     assert await record.note(part(10), Kind.SUPERSEDED, 5, 10, "cut off")
+
+
+def test_gaps_of_topics_that_had_the_name_before_are_told_apart():
+    def gap(start, at_ms):
+        return Difference(TP, Kind.GAP, start, start + 5, WHY, at_ms)
+
+    cut = Difference(TP, Kind.SUPERSEDED, 0, 3, WHY, 2)
+    ledger = lacks_of({gap(0, 3): "new", gap(10, 1): "old", gap(20, 0): "", cut: "old"})[TP]
+    assert (ledger.source.topic_id, [each.start for each in ledger.gaps]) == ("new", [0])
+    assert [each.start for each in ledger.former_gaps] == [10, 20]
+    assert len(ledger.notes) == 1
+    assert topic_id_of(key_of(cut, "an_id-1")) == "an_id-1"
