@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from audit.classify import split_sides
 from audit.judge import Verdict, judge
 from audit.result import DifferenceClass as Kind
+from tests.unit.audit.compacted import Keyed, Log, keyed_lane, keyed_rows
 from tests.unit.audit.copies import Copy, base, copies, lane, rows, swapped
 
 
@@ -98,3 +99,72 @@ def test_every_record_is_judged_once(source: list[str], target: list[str], by_le
     assert matched + at_both + found.get(Kind.LOST, 0) == len(source)
     extra = found.get(Kind.DUPLICATE, 0) + found.get(Kind.FOREIGN, 0)
     assert matched + at_both + extra == len(target)
+
+
+def without_spark(case: Keyed) -> list[Verdict]:
+    """As the second pass does it: what does not match at its place, and the last record of each key."""
+    made = keyed_lane(0, case)
+    table = keyed_rows(0, case).to_pylist()
+
+    def last(key: int, *sides: int) -> int:
+        return max(
+            (r["offset"] for r in table if r["side"] in sides and r["key"] & -2 == key & -2), default=-1
+        )
+
+    places = Counter((row["position"], row["digest_high"]) for row in table if row["side"] < 2)
+    left = [row for row in table if row["side"] < 2 and places[row["position"], row["digest_high"]] != 2]
+    context = [row | {"side": 4, "key": 0} for row in table if row["side"] == 0]
+    names = {"source": (0,), "target": (1,), "source_ever": (0, 2), "target_ever": (1, 3)}
+    rows = [
+        row | {name: last(row["key"], *sides) for name, sides in names.items()} for row in (*left, *context)
+    ]
+    schema = keyed_rows(0, case).schema
+    for name in names:
+        schema = schema.append(pa.field(name, pa.int64()))
+    assert made.runs is not None
+    runs = list(made.runs)
+    return judge(*split_sides(pa.Table.from_pylist(rows, schema=schema), runs), runs)
+
+
+def cleaned(log: Log, horizon: int, *, tombstones: bool) -> Log:
+    """What Kafka's cleaner leaves: below the horizon only the last record of each key that it has seen."""
+    last = {key: offset for offset, (key, _) in log.items() if offset < horizon}
+    return {
+        offset: (key, value)
+        for offset, (key, value) in log.items()
+        if offset >= horizon or (last[key] == offset and not (tombstones and value is None))
+    }
+
+
+LOGS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from(["1", "2", None])), min_size=1, max_size=12
+)
+
+
+@given(LOGS, st.data())
+def test_two_sides_that_were_cleaned_at_other_times_do_not_differ_but_for_what_is_lost(
+    records: list[tuple[str, str | None]], data: st.DataObject
+) -> None:
+    whole = {offset: (key, value and f"{value}-{offset}") for offset, (key, value) in enumerate(records)}
+    end = data.draw(st.integers(1, len(records)), label="end of the copy")
+    copied = {offset: record for offset, record in whole.items() if offset < end}
+    sides = [
+        cleaned(
+            log, data.draw(st.integers(0, len(log)), label="horizon"), tombstones=data.draw(st.booleans())
+        )
+        for log in (whole, copied)
+    ]
+    verdicts = without_spark(Keyed("", sides[0], sides[1], {}, 0, end=end))
+    assert sum(int((~verdict.removable).sum()) for verdict in verdicts) == 0
+
+    last = {key: offset for offset, (key, _) in whole.items() if offset < end}
+    needed = [offset for offset in last.values() if offset in sides[0] and whole[offset][1] is not None]
+    if needed:
+        lost = data.draw(st.sampled_from(needed), label="lost")
+        there = {offset: record for offset, record in sides[1].items() if offset != lost}
+        (found,) = [
+            verdict
+            for verdict in without_spark(Keyed("", sides[0], there, {}, 0, end=end))
+            if verdict.kind is Kind.LOST
+        ]
+        assert found.source_offsets[~found.removable].tolist() == [lost]
