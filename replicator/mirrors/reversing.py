@@ -28,7 +28,7 @@ from replicator.mirrors.assessing import SwitchRefused
 from replicator.mirrors.broken_off import copied_ends
 from replicator.mirrors.fencing import Say, changed, heard
 from replicator.mirrors.groups import take_back
-from replicator.mirrors.lineage import FENCED, HEADROOM, TURNED, MirrorSource
+from replicator.mirrors.lineage import ERA, FENCED, HEADROOM, TURNED, MirrorSource
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.terms import portions, raised, settled
 from replicator.mirrors.topics import mirror_text
@@ -123,10 +123,25 @@ async def partings(old: ClusterClient, new: ClusterClient, names: Mapping[str, s
     topics = (await old.metadata(list(names))).topics
     tps = [TopicPartition(name, index) for name in names for index in sorted(topics[name].partitions)]
     copied = await _ended_copies(old, new, names, tps)
+    own = await _made_since(new, tps)
     found: list[Parting] = []
     for some in portions(tps, _PARTINGS_AT_ONCE):
-        found += await asyncio.gather(*(_parting(old, new, tp, copied.get(tp)) for tp in some))
+        found += await asyncio.gather(*(_parting(old, new, tp, copied.get(tp), tp in own) for tp in some))
     return found
+
+
+async def _made_since(new: ClusterClient, tps: list[TopicPartition]) -> set[TopicPartition]:
+    """Partitions that the new side has made itself since it took over: no mirror became them, so that nothing
+    was written there in an era of a switch."""
+    topics = (await new.metadata(sorted({tp.topic for tp in tps}))).topics
+    took_over = {
+        name
+        for name, topic in topics.items()
+        if any(at.leader_epoch >= ERA for at in topic.partitions.values())
+    }
+    # An epoch above all that a log has is not known there; below others it ended where the next one begins.
+    before = await new.epoch_ends({tp: ERA - 1 for tp in tps if tp.topic in took_over})
+    return {tp for tp, found in before.items() if found.end < 0}
 
 
 async def _ended_copies(
@@ -142,8 +157,11 @@ async def _ended_copies(
     return await copied_ends(old, await old.mirror_stands(mirrors, retry=old.retry), epochs)
 
 
-async def _parting(old: ClusterClient, new: ClusterClient, tp: TopicPartition, copied: int | None) -> Parting:
-    """`copied`: from there on the old side has only what a promotion wrote that was broken off."""
+async def _parting(
+    old: ClusterClient, new: ClusterClient, tp: TopicPartition, copied: int | None, made_since: bool
+) -> Parting:
+    """`copied`: from there on the old side has only what a promotion wrote that was broken off. `made_since`:
+    by the new side for itself, so it need not be a copy of anything."""
     start = (await old.list_offsets({tp: EARLIEST}))[tp].offset
     end = (await old.list_offsets({tp: LATEST}))[tp].offset if copied is None else copied
     new_end = (await new.list_offsets({tp: LATEST}))[tp].offset
@@ -153,11 +171,16 @@ async def _parting(old: ClusterClient, new: ClusterClient, tp: TopicPartition, c
     else:  # nothing is left that says where they parted: all that the new side has is copied
         epoch, common = -1, min((await new.list_offsets({tp: EARLIEST}))[tp].offset, end)
     if common is None:
-        raise SwitchRefused(
+        wrong: str | None = (
             f"{tp}: the new side knows nothing of leader epoch {epoch}, in which the old one ends: they are"
             " not copies of each other. Delete the old topic to mirror it anew"
         )
-    await _check_same(old, new, tp, common, start)
+    else:
+        wrong = await _difference(old, new, tp, common, start)
+    if wrong is not None and not made_since:
+        raise SwitchRefused(wrong)
+    if wrong is not None or common is None:
+        common = 0  # both sides have made it, as a topic grew at the old one that had no mirror yet
     records, seconds, only_old = 0, None, max(common, start)
     if only_old < end:
         records = end - only_old
@@ -169,15 +192,14 @@ async def _last_epoch(client: ClusterClient, tp: TopicPartition, end: int) -> in
     return (await _heads(client, tp, end - 1, end))[0].leader_epoch
 
 
-async def _check_same(
+async def _difference(
     old: ClusterClient, new: ClusterClient, tp: TopicPartition, common: int, old_start: int
-) -> None:
-    """The last batch before the parting is the same on both sides, as far as both still have it; where
-    compaction has taken it on either side, those before it that both have. Raises SwitchRefused,
-    ProtocolError."""
+) -> str | None:
+    """None: the last batch before the parting is the same on both sides, as far as both still have it; where
+    compaction has taken it on either side, those before it that both have. Raises ProtocolError."""
     start = max(old_start, (await new.list_offsets({tp: EARLIEST}))[tp].offset)
     if common <= start:
-        return
+        return None
     ours, theirs = [await _heads(client, tp, common - 1, common) for client in (old, new)]
     if ours and theirs:
         pairs = [(ours[0], theirs[0])]
@@ -189,10 +211,11 @@ async def _check_same(
     for one, other in pairs:
         if not _same(one, other):
             texts = [f"{h.base_offset} to {h.last_offset}, {h.max_timestamp} ms" for h in (one, other)]
-            raise SwitchRefused(
+            return (
                 f"{tp}: by leader epochs both sides are the same up to offset {common}, but batches before it"
                 f" differ ({'; '.join(texts)}): nothing was changed. Compare both (isthmus audit)"
             )
+    return None
 
 
 async def _heads(client: ClusterClient, tp: TopicPartition, start: int, end: int) -> list[BatchHeader]:

@@ -40,10 +40,15 @@ pytestmark = pytest.mark.cluster
 async def grown(client, topic):
     """Another partition, with three records."""
     await client.create_partitions({topic: 2})
+    await produced(client, topic, some(3, "grown"), 1)
+
+
+async def produced(client, topic, values, partition):
+    """To a partition that was made just now."""
 
     async def written():
         with contextlib.suppress(KafkaError):
-            await produce(client, topic, some(3, "grown"), 1)
+            await produce(client, topic, values, partition)
             return True
 
     await eventually(written, "the new partition is written to")
@@ -327,3 +332,30 @@ async def test_an_old_side_with_more_partitions_is_told_so_before_anything_is_ch
     await east.create_partitions({topic: 2})
     with pytest.raises(SwitchRefused, match="2 partitions"):
         await partings(east, west, await reversible(east, west, link, "west->east"))
+
+
+@pytest.mark.parametrize("epochs", ["known", "not known"])
+async def test_a_partition_that_both_sides_made_is_saved_and_mirrored_anew(pair, clients, tmp_path, epochs):
+    """The topic had grown at the old side, and a failover came before its mirror did; the new side was given
+    as many, as the refusal says. What each wrote there is its own."""
+    east, west = clients
+    topic = fresh("grown-twice")
+    tp = TopicPartition(topic, 1)
+    await create(east, topic)
+    await produce(east, topic, some(3))
+    link = mirror_link(pair.east, pair.west, topic)
+    back = mirror_link(pair.west, pair.east, topic, back=True)
+    await mirrored_once(east, west, link, topic)
+    await grown(east, topic)
+    if epochs == "not known":
+        await east.raise_mirrors({tp: 7})
+        await produced(east, topic, some(2, "later"), 1)
+    await failover(None, west, link, await find_mirrors(west, link), quiet)
+    await west.create_partitions({topic: 2})
+    await produced(west, topic, some(4, "west"), 1)
+    names = await reversible(east, west, link, back.name)
+    cut = {each.partition: each for each in await reverse(east, west, names, back.name, tmp_path, quiet)}
+    assert (cut[0].records, cut[1].records) == (0, 3 if epochs == "known" else 5)
+    assert cut[1].saved_to is not None
+    await mirrored_once(west, east, back, topic)
+    assert [r.value for r in await records(east, topic, 1)] == [b"west-%d" % n for n in range(4)]
