@@ -11,7 +11,7 @@ from isthmus.output import USAGE, fail
 from isthmus.topologies import open_runtime, open_topology
 
 if TYPE_CHECKING:
-    from replicator.mirrormaker.file import Remark
+    from replicator.mirrormaker.remarks import Remark
     from replicator.settings import LinkSettings
 
 
@@ -50,7 +50,8 @@ def _head(file: Path) -> str:
 
 
 def _mirrormaker(file: Path, only: Sequence[str]) -> LinkFile:
-    from replicator.mirrormaker.file import MirrorMakerFileError, read_mirrormaker_file
+    from replicator.mirrormaker.file import read_mirrormaker_file
+    from replicator.mirrormaker.remarks import MirrorMakerFileError
 
     try:
         found = read_mirrormaker_file(file)

@@ -3,7 +3,8 @@
 import pytest
 
 from protocol.properties_text import PropertiesError, parse_properties
-from replicator.mirrormaker.file import MirrorMakerFileError, is_mirrormaker_text, parse_mirrormaker
+from replicator.mirrormaker.file import is_mirrormaker_text, parse_mirrormaker
+from replicator.mirrormaker.remarks import MirrorMakerFileError
 
 TWO = """
 clusters = A, B
