@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from confluent_kafka import (
 )
 
 from tests.chaos.links.history import History, Place, name_of
+from tests.chaos.links.threads import Threads
 
 CALL_S = 20.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -47,12 +47,10 @@ class Load:
     history: History
     seed: int
     pause_s: float
-    writing: threading.Event = field(default_factory=threading.Event)
-    """Set: writers stop."""
-    ended: threading.Event = field(default_factory=threading.Event)
-    stuck: list[str] = field(default_factory=list)
-    _writers: list[threading.Thread] = field(default_factory=list)
-    _others: list[threading.Thread] = field(default_factory=list)
+    threads: Threads = field(default_factory=Threads)
+
+    def __post_init__(self) -> None:
+        self.threads.of = self.side
 
     @property
     def groups(self) -> list[str]:
@@ -60,41 +58,14 @@ class Load:
 
     def start(self) -> None:
         for number, codec in enumerate(CODECS):
-            self._writers.append(self._thread(f"w{number}", self._write, codec, number))
+            self.threads.writer(f"w{number}", self._write, codec, number)
         for number in range(2):
-            self._writers.append(self._thread(f"t{number}", self._transact, number))
+            self.threads.writer(f"t{number}", self._transact, number)
         for number, group in enumerate(self.groups):
-            self._others.append(self._thread(group, self._consume, group, number))
-        self._others.append(self._thread("mirror", self._read_mirror))
-        self._others.append(self._thread("watcher", self._watch))
-        for thread in (*self._writers, *self._others):
-            thread.start()
-
-    def _thread(self, name: str, work: Callable[..., None], *arguments: object) -> threading.Thread:
-        def go_on() -> None:
-            while not self.ended.is_set():
-                with contextlib.suppress(KafkaException):  # a client that broke is made anew
-                    work(name, *arguments)
-                    return
-                time.sleep(0.5)
-
-        return threading.Thread(target=go_on, name=f"{self.side} {name}", daemon=True)
-
-    def stop_writing(self) -> None:
-        self.writing.set()
-        self._join(self._writers)
-
-    def stop(self) -> None:
-        self.writing.set()
-        self.ended.set()
-        self._join(self._others)
-
-    def _join(self, threads: list[threading.Thread]) -> None:
-        deadline = time.monotonic() + 120
-        for thread in threads:
-            thread.join(max(0.1, deadline - time.monotonic()))
-            if thread.is_alive():
-                self.stuck.append(thread.name)
+            self.threads.other(group, self._consume, group, number)
+        self.threads.other(f"mirror of {self.side}", self._read_mirror)
+        self.threads.other(f"watcher of {self.side}", self._watch)
+        self.threads.start()
 
     # -- writers
 
@@ -140,7 +111,7 @@ class Load:
 
             return delivered
 
-        while not self.writing.is_set():
+        while not self.threads.writing.is_set():
             for _ in range(chance.choice([1, 1, 5, 40])):
                 with contextlib.suppress(BufferError):
                     self._send(producer, chance, client, told)
@@ -167,7 +138,7 @@ class Load:
             places[name] = place
             return lambda error, message: None
 
-        while not self.writing.is_set():
+        while not self.threads.writing.is_set():
             places.clear()
             producer.begin_transaction()
             names = [self._send(producer, chance, client, told) for _ in range(chance.choice([1, 3, 20]))]
@@ -207,7 +178,7 @@ class Load:
         try:
             consumer.subscribe(["^load-.*"])
             next_offset: dict[tuple[str, int], int] = {}
-            while not self.ended.is_set():
+            while not self.threads.ended.is_set():
                 for message in consumer.consume(300 if number == 0 else 20, 0.5):
                     if message.error() is None:
                         next_offset[place_of(message)] = offset_of(message) + 1
@@ -215,7 +186,7 @@ class Load:
                     self._commit(consumer, group, next_offset)
                     next_offset = {}
                 if number:
-                    self.ended.wait(0.3)
+                    self.threads.ended.wait(0.3)
         finally:
             consumer.close()
 
@@ -230,7 +201,7 @@ class Load:
         consumer = self._consumer(self.other_bootstrap, "unused")
         position: dict[tuple[str, int], int] = {}
         try:
-            while not self.ended.is_set():
+            while not self.threads.ended.is_set():
                 wanted = {
                     (f"{self.side}.{topic}", partition)
                     for topic, count in self.topics().items()
@@ -259,7 +230,7 @@ class Load:
         """Where this side's groups stand at the other side."""
         consumers = {group: self._consumer(self.other_bootstrap, group) for group in self.groups}
         try:
-            while not self.ended.wait(0.5):
+            while not self.threads.ended.wait(0.5):
                 for group, consumer in consumers.items():
                     with contextlib.suppress(KafkaException):
                         for place, offset in self._committed(consumer, self.other).items():

@@ -11,9 +11,7 @@ import contextlib
 import json
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,14 +22,13 @@ from confluent_kafka import KafkaException
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from replicator.drain import wait_drained
-from tests.chaos.claims import LeftOut
+from tests.chaos.links.breaking import Breaking
 from tests.chaos.links.faults import FAULTS
 from tests.chaos.links.history import History, Place
 from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
 from tests.chaos.links.load import Load, Row, read_all
-from tests.chaos.links.schedule import LANES, steps
+from tests.chaos.links.schedule import LANES
 from tests.chaos.links.world import LINKS, ROOT, SIDES, LinkWorld, ends
-from tests.chaos.person import Person
 from tests.support.waiting import wait_until
 
 TOPICS = {"load-a": 3, "load-b": 1}
@@ -105,10 +102,8 @@ class _Run:
         self._world = world
         self._seed = seed
         self._history = History()
-        self._faults: Counter[str] = Counter()
+        self._breaking = Breaking(world, seed, FAULTS)
         self._report = Report(seed, 0, workers)
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
 
     def whole(self, seconds: float, kinds: Sequence[str] | None, lanes: int, *, audit: bool) -> Report:
         world, report = self._world, self._report
@@ -117,31 +112,30 @@ class _Run:
         for load in loads:
             load.start()
         wait_until(lambda: len(self._history.acknowledged) > 50, "the first records", bound_s=300)
-        helping = threading.Thread(target=self._help, name="operators", daemon=True)
-        helping.start()
-        world.say("faults begin")
-        faults_began = time.monotonic()
-        self._break(seconds, kinds, lanes)
-        report.minutes = round((time.monotonic() - faults_began) / 60, 2)
-        world.say("faults are over")
-        try:
-            world.heal()
+        with self._breaking.helped():
+            world.say("faults begin")
+            faults_began = time.monotonic()
+            self._breaking.run(seconds, kinds, lanes)
+            report.minutes = round((time.monotonic() - faults_began) / 60, 2)
+            world.say("faults are over")
+            try:
+                world.heal()
+                for load in loads:
+                    load.threads.stop_writing()
+                self._drain()
+                world.say("drained")
+                self._verdict(loads)
+            except (AssertionError, KafkaException, ProtocolError, TimeoutError) as error:
+                report.failures.append(f"{error!r}"[:2000])
             for load in loads:
-                load.stop_writing()
-            self._drain()
-            world.say("drained")
-            self._verdict(loads)
-        except (AssertionError, KafkaException, ProtocolError, TimeoutError) as error:
-            report.failures.append(f"{error!r}"[:2000])
-        for load in loads:
-            load.stop()
-            report.stuck += load.stuck
-        if audit:
-            self._audit()
-        self._ended.set()
-        helping.join(120)
+                load.threads.stop()
+                report.stuck += load.threads.stuck
+            if audit:
+                self._audit()
         report.exit_codes = world.end_links()
-        report.faults = dict(sorted(self._faults.items()))
+        report.faults = dict(sorted(self._breaking.done.items()))
+        report.failures += self._breaking.failed
+        report.unclean_elections = self._breaking.words
         report.ended = dict(world.ended)
         report.acknowledged = len(self._history.acknowledged)
         report.transactions = self._history.transactions
@@ -162,49 +156,6 @@ class _Run:
             # Longer runs write more slowly, so that an hour has its place in memory.
             pause_s=0.2 if seconds < 900 else 0.4,
         )
-
-    # -- faults
-
-    def _break(self, seconds: float, kinds: Sequence[str] | None, lanes: int) -> None:
-        end = time.monotonic() + seconds
-        threads = [
-            threading.Thread(target=self._lane, args=(lane, end, kinds), name=f"lane {lane}")
-            for lane in range(lanes)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _lane(self, lane: int, end: float, kinds: Sequence[str] | None) -> None:
-        for step in steps(self._seed, lane, kinds):
-            time.sleep(min(step.rest_s, max(0.0, end - time.monotonic())))
-            if time.monotonic() >= end:
-                return
-            try:
-                with FAULTS[step.kind](self._world, step):
-                    time.sleep(step.seconds)
-            except LeftOut as error:
-                self._world.say(f"left out: {step.kind}, {error}")
-            except Exception as error:  # a lane that ends would leave the run without faults
-                self._report.failures.append(f"{step.kind}: {error!r}")
-            else:
-                with self._lock:
-                    self._faults[step.kind] += 1
-
-    def _help(self) -> None:
-        """A person on each side says the word for partitions whose last replica in sync was killed."""
-        people = {side: Person(self._world.bootstrap(side), self._world.say) for side in SIDES}
-        while not self._ended.wait(1.0):
-            for side, person in people.items():
-                if person.is_needed():
-                    try:
-                        with self._world.claim(self._world.brokers_of(side)):
-                            self._world.heal(side)
-                            person.help()
-                    except (LeftOut, AssertionError) as error:
-                        self._world.say(f"nobody can help at {side}: {error}")
-            self._report.unclean_elections = sum(person.words for person in people.values())
 
     # -- the end
 
@@ -232,7 +183,7 @@ class _Run:
         content = {place: rows for side in SIDES for place, rows in self._content(side).items()}
         wait_until(lambda: self._have_read(loads, content), "groups have read all", bound_s=_GROUPS_S)
         for load in loads:
-            load.stop()
+            load.threads.stop()
         committed = {at: offset for load in loads for at, offset in load.standing(load.side).items()}
         translated: dict[tuple[str, Place], int] = {}
         deadline = time.monotonic() + _GROUPS_S

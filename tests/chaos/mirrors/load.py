@@ -25,6 +25,7 @@ from confluent_kafka import (
 
 from tests.chaos.links.history import name_of
 from tests.chaos.links.load import CALL_S, CODECS, COMMON, offset_of, place_of, send
+from tests.chaos.links.threads import Threads
 from tests.chaos.mirrors.history import History, Place
 
 GROUPS = ("group-1", "group-2")
@@ -42,51 +43,18 @@ class Load:
     history: History
     seed: int
     pause_s: float
-    writing: threading.Event = field(default_factory=threading.Event)
-    """Set: writers stop."""
-    ended: threading.Event = field(default_factory=threading.Event)
-    stuck: list[str] = field(default_factory=list)
-    _writers: list[threading.Thread] = field(default_factory=list)
-    _others: list[threading.Thread] = field(default_factory=list)
+    threads: Threads = field(default_factory=Threads)
 
     def start(self) -> None:
         for number, codec in enumerate(CODECS):
-            self._writers.append(self._thread(f"w{number}", self._write, codec, number))
+            self.threads.writer(f"w{number}", self._write, codec, number)
         for number in range(2):
-            self._writers.append(self._thread(f"t{number}", self._transact, number))
+            self.threads.writer(f"t{number}", self._transact, number)
         for number, group in enumerate(GROUPS):
-            self._others.append(self._thread(group, self._consume, number))
+            self.threads.other(group, self._consume, number)
         for side in self.bootstraps:
-            self._others.append(self._thread(side, self._follow))
-        for thread in (*self._writers, *self._others):
-            thread.start()
-
-    def _thread(self, name: str, work: Callable[..., None], *arguments: object) -> threading.Thread:
-        def go_on() -> None:
-            over = self.writing if work in (self._write, self._transact) else self.ended
-            while not over.is_set():
-                with contextlib.suppress(KafkaException):  # a client that broke is made anew
-                    work(name, self.active(), *arguments)
-                    continue
-                time.sleep(0.5)
-
-        return threading.Thread(target=go_on, name=name, daemon=True)
-
-    def stop_writing(self) -> None:
-        self.writing.set()
-        self._join(self._writers)
-
-    def stop(self) -> None:
-        self.writing.set()
-        self.ended.set()
-        self._join(self._others)
-
-    def _join(self, threads: list[threading.Thread]) -> None:
-        deadline = time.monotonic() + 120
-        for thread in threads:
-            thread.join(max(0.1, deadline - time.monotonic()))
-            if thread.is_alive():
-                self.stuck.append(thread.name)
+            self.threads.other(side, self._follow)
+        self.threads.start()
 
     # -- writers
 
@@ -96,11 +64,12 @@ class Load:
         return topic, chance.randrange(topics[topic])
 
     def _is_over(self, side: str) -> bool:
-        return self.writing.is_set() or self.active() != side
+        return self.threads.writing.is_set() or self.active() != side
 
-    def _write(self, client: str, side: str, codec: str, number: int) -> None:
-        """Idempotent, while `side` is the one to write to; one request in flight, or librdkafka may write
+    def _write(self, client: str, codec: str, number: int) -> None:
+        """Idempotent, while one side is the one to write to; one request in flight, or librdkafka may write
         twice (issue 4953)."""
+        side = self.active()
         producer = Producer(
             {
                 **COMMON,
@@ -133,7 +102,8 @@ class Load:
         else:
             threading.Thread(target=_last_words, args=(producer,), daemon=True).start()
 
-    def _transact(self, client: str, side: str, number: int) -> None:
+    def _transact(self, client: str, number: int) -> None:
+        side = self.active()
         producer = Producer(
             {
                 **COMMON,
@@ -181,14 +151,15 @@ class Load:
             }
         )
 
-    def _consume(self, group: str, side: str, number: int) -> None:
+    def _consume(self, group: str, number: int) -> None:
         """A group reads and commits where it is written to, then at the other side; the second lags."""
+        side = self.active()
         consumer = self._consumer(side, group)
         try:
             consumer.subscribe(["^load-.*"])
-            while not self.ended.is_set() and self.active() == side:
+            while not self.threads.ended.is_set() and self.active() == side:
                 next_offset: dict[Place, int] = {}
-                lags = number > 0 and not self.writing.is_set()
+                lags = number > 0 and not self.threads.writing.is_set()
                 for message in consumer.consume(40 if lags else 300, 0.5):
                     if message.error() is None:
                         self.history.read[group].add(name_of(message.value() or b""))
@@ -197,16 +168,16 @@ class Load:
                     offsets = [TopicPartition(*place, offset) for place, offset in next_offset.items()]
                     consumer.commit(offsets=offsets, asynchronous=False)
                 if lags:
-                    self.ended.wait(0.3)
+                    self.threads.ended.wait(0.3)
         finally:
             consumer.close()
 
-    def _follow(self, side: str, _: str) -> None:
+    def _follow(self, side: str) -> None:
         """All of one side by assignment, whoever is written to; from the beginning again where it is cut."""
         consumer = self._consumer(side, "unused")
         position: dict[Place, int] = {}
         try:
-            while not self.ended.is_set():
+            while not self.threads.ended.is_set():
                 wanted = {(topic, index) for topic, n in self.topics().items() for index in range(n)}
                 if wanted - position.keys():
                     position |= dict.fromkeys(wanted - position.keys(), OFFSET_BEGINNING)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,10 +22,10 @@ from confluent_kafka import KafkaException
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.records import decode_batches
-from tests.chaos.claims import LeftOut
+from tests.chaos.links.breaking import Breaking
 from tests.chaos.links.history import name_of
 from tests.chaos.links.load import read_all
-from tests.chaos.links.schedule import LANES, steps
+from tests.chaos.links.schedule import LANES
 from tests.chaos.links.world import ROOT, SIDES
 from tests.chaos.mirrors.faults import FAULTS
 from tests.chaos.mirrors.history import History, Place
@@ -34,7 +33,6 @@ from tests.chaos.mirrors.judge import ANOMALIES, Cut, judge
 from tests.chaos.mirrors.load import GROUPS, Load
 from tests.chaos.mirrors.operator import GivenUp, Operator, saved_files
 from tests.chaos.mirrors.world import MirrorWorld
-from tests.chaos.person import Person
 from tests.cluster.mirrors import same_logs
 from tests.support.waiting import wait_until
 
@@ -106,10 +104,8 @@ class _Run:
         self._seed = seed
         self._history = History()
         self._operator = Operator(world, seed, acts)
-        self._faults: Counter[str] = Counter()
+        self._breaking = Breaking(world, seed, FAULTS)
         self._report = Report(seed)
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
 
     def whole(self, seconds: float, kinds: Sequence[str] | None, lanes: int, *, audit: bool) -> Report:
         world, report = self._world, self._report
@@ -125,27 +121,26 @@ class _Run:
         load.start()
         wait_until(lambda: len(self._history.acknowledged) > 50, "the first records", bound_s=300)
         wait_until(lambda: len(world.mirrors(world.other) or ()) == len(TOPICS), "the mirrors", bound_s=120)
-        helping = threading.Thread(target=self._help, name="persons", daemon=True)
-        helping.start()
-        world.say("faults begin")
-        faults_began = time.monotonic()
-        self._break(seconds, kinds, lanes)
-        report.minutes = round((time.monotonic() - faults_began) / 60, 2)
-        world.say("faults are over")
-        try:
-            world.heal()
-            load.stop_writing()
-            self._verdict(load)
-        except (AssertionError, KafkaException, ProtocolError, TimeoutError) as error:
-            report.failures.append(f"{error!r}"[:2000])
-        load.stop()
-        report.stuck += load.stuck
-        if audit:
-            self._audit()
-        self._ended.set()
-        helping.join(120)
+        with self._breaking.helped():
+            world.say("faults begin")
+            faults_began = time.monotonic()
+            self._break(seconds, kinds, lanes)
+            report.minutes = round((time.monotonic() - faults_began) / 60, 2)
+            world.say("faults are over")
+            try:
+                world.heal()
+                load.threads.stop_writing()
+                self._verdict(load)
+            except (AssertionError, KafkaException, ProtocolError, TimeoutError) as error:
+                report.failures.append(f"{error!r}"[:2000])
+            load.threads.stop()
+            report.stuck += load.threads.stuck
+            if audit:
+                self._audit()
         report.exit_codes = world.end_links()
-        report.faults = dict(sorted(self._faults.items()))
+        report.faults = dict(sorted(self._breaking.done.items()))
+        report.failures += self._breaking.failed
+        report.unclean_elections = self._breaking.words
         report.ended = dict(world.ended)
         report.acts = dict(self._operator.acts)
         report.refusals = dict(self._operator.refusals)
@@ -158,18 +153,10 @@ class _Run:
     # -- faults
 
     def _break(self, seconds: float, kinds: Sequence[str] | None, lanes: int) -> None:
-        end = time.monotonic() + seconds
         over = threading.Event()
         acting = threading.Thread(target=self._act, args=(over,), name="operator")
         acting.start()
-        threads = [
-            threading.Thread(target=self._lane, args=(lane, end, kinds), name=f"lane {lane}")
-            for lane in range(lanes)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        self._breaking.run(seconds, kinds, lanes)
         over.set()
         acting.join()
 
@@ -180,36 +167,6 @@ class _Run:
             self._report.failures.append(f"no end of: {error}")
         except Exception as error:
             self._report.failures.append(f"operator: {error!r}")
-
-    def _lane(self, lane: int, end: float, kinds: Sequence[str] | None) -> None:
-        for step in steps(self._seed, lane, kinds):
-            time.sleep(min(step.rest_s, max(0.0, end - time.monotonic())))
-            if time.monotonic() >= end:
-                return
-            try:
-                with FAULTS[step.kind](self._world, step):
-                    time.sleep(step.seconds)
-            except LeftOut as error:
-                self._world.say(f"left out: {step.kind}, {error}")
-            except Exception as error:  # a lane that ends would leave the run without faults
-                self._report.failures.append(f"{step.kind}: {error!r}")
-            else:
-                with self._lock:
-                    self._faults[step.kind] += 1
-
-    def _help(self) -> None:
-        """A person on each side says the word for partitions whose last replica in sync was killed."""
-        people = {side: Person(self._world.bootstrap(side), self._world.say) for side in SIDES}
-        while not self._ended.wait(1.0):
-            for side, person in people.items():
-                if person.is_needed():
-                    try:
-                        with self._world.claim(self._world.brokers_of(side)):
-                            self._world.heal(side)
-                            person.help()
-                    except (LeftOut, AssertionError) as error:
-                        self._world.say(f"nobody can help at {side}: {error}")
-            self._report.unclean_elections = sum(person.words for person in people.values())
 
     # -- the end
 
@@ -225,7 +182,7 @@ class _Run:
                 "groups have read all",
                 bound_s=_GROUPS_S,
             )
-        load.stop()
+        load.threads.stop()
         found = judge(committed, self._content("read_uncommitted"), self._cuts(), self._history, GROUPS)
         found.anomalies["differing"] = differing
         found.anomalies["cut"] = self._operator.wrong
