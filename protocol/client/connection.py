@@ -116,29 +116,29 @@ class Connection:
         max_frame: int = DEFAULT_MAX_FRAME,
         memory: FrameMemory | None = None,
     ) -> Self:
-        """Connects, agrees on versions and authenticates; each step within `timeout_s`, which later requests
-        have too. Large answers come in `memory`, where several connections are to share some.
+        """Connects and agrees on versions, each within `connect_timeout_s`: who accepts and says nothing is not
+        there either. Then authenticates, each step within `timeout_s`, which later requests have too. Large
+        answers come in `memory`, where several connections are to share some.
 
         Raises `ConnectError` when there is nobody, `TurnedAwayError` when TLS fails, `AuthenticationError`,
         or what `send` raises.
         """
         self = cls(host, port, client_id, timeout_s, max_frame, memory)
+        connect_timeout_s = connect_timeout_s or timeout_s
         try:
-            async with asyncio.timeout(connect_timeout_s or timeout_s):
+            async with asyncio.timeout(connect_timeout_s):
                 transport, _ = await asyncio.get_running_loop().create_connection(
                     lambda: self._receiver, host, port, ssl=ssl, server_hostname=host if ssl else None
                 )
         except TimeoutError:
-            raise ConnectError(
-                f"{self.peer}: no connection within {connect_timeout_s or timeout_s:g} s"
-            ) from None
+            raise ConnectError(f"{self.peer}: no connection within {connect_timeout_s:g} s") from None
         except OSError as error:
             reason = _reason(error, host)
             kind = TurnedAwayError if ssl and _was_there(error) else ConnectError
             raise kind(f"{self.peer}: cannot connect: {reason}") from error
         self._transport = transport
         try:
-            await self._agree_on_versions()
+            await self._agree_on_versions(connect_timeout_s)
             if sasl is not None:
                 lifetime_s = await authenticate(self.send, sasl, self.peer)
                 if lifetime_s:
@@ -365,22 +365,22 @@ class Connection:
             if not answer.done():
                 answer.set_exception(ConnectionLostError(reason))
 
-    async def _agree_on_versions(self) -> None:
+    async def _agree_on_versions(self, timeout_s: float) -> None:
         version = ApiVersionsRequest.VALID_VERSIONS[1]
-        answer = await self._api_versions(version)
+        answer = await self._api_versions(version, timeout_s)
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # KIP-511: the refusal may say which versions of ApiVersions itself are spoken.
             offered = [
                 row.max_version for row in answer.api_keys if row.api_key == ApiVersionsRequest.API_KEY
             ]
-            answer = await self._api_versions(min(version, *offered) if offered else 0)
+            answer = await self._api_versions(min(version, *offered) if offered else 0, timeout_s)
         if answer.error_code:
             raise KafkaError(ErrorCode.of(answer.error_code), f"{self.peer}: ApiVersions")
         self.versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
 
-    async def _api_versions(self, version: int) -> ApiVersionsResponse:
+    async def _api_versions(self, version: int, timeout_s: float) -> ApiVersionsResponse:
         request = ApiVersionsRequest(**_SOFTWARE)
-        frame = await self._exchange(request, version, self._timeout_s)
+        frame = await self._exchange(request, version, timeout_s)
         refused = bytes(frame[4:6]) == b"\x00\x23"  # 35 stands first in a body of version 0
         return decode_response(frame, ApiVersionsRequest, 0 if refused else version)[1]
 

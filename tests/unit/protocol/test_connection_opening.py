@@ -109,6 +109,8 @@ async def test_somebody_who_says_nothing():
     async with FakeBroker(script) as broker:
         with pytest.raises(RequestTimeoutError, match=r"ApiVersions within 0\.05 s"):
             await Connection.open("127.0.0.1", broker.port, timeout_s=0.05)
+        with pytest.raises(RequestTimeoutError, match=r"ApiVersions within 0\.05 s"):
+            await Connection.open("127.0.0.1", broker.port, connect_timeout_s=0.05)
 
 
 def sasl_script(password: bytes) -> Script:
