@@ -116,8 +116,8 @@ class Connection:
         max_frame: int = DEFAULT_MAX_FRAME,
         memory: FrameMemory | None = None,
     ) -> Self:
-        """Connects and agrees on versions, each within `connect_timeout_s`: who accepts and says nothing is not
-        there either. Then authenticates, each step within `timeout_s`, which later requests have too. Large
+        """Connects and agrees on versions, each within `connect_timeout_s`: who accepts and says nothing is
+        not there either. Then authenticates, each step within `timeout_s`, which later requests have too. Large
         answers come in `memory`, where several connections are to share some.
 
         Raises `ConnectError` when there is nobody, `TurnedAwayError` when TLS fails, `AuthenticationError`,
