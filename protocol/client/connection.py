@@ -117,8 +117,8 @@ class Connection:
         memory: FrameMemory | None = None,
     ) -> Self:
         """Connects and agrees on versions, each within `connect_timeout_s`: who accepts and says nothing is
-        not there either. Then authenticates, each step within `timeout_s`, which later requests have too. Large
-        answers come in `memory`, where several connections are to share some.
+        not there either. Then authenticates, each step within `timeout_s`, which later requests have too.
+        Large answers come in `memory`, where several connections are to share some.
 
         Raises `ConnectError` when there is nobody, `TurnedAwayError` when TLS fails, `AuthenticationError`,
         or what `send` raises.
