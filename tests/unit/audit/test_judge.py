@@ -126,13 +126,14 @@ def without_spark(case: Keyed) -> list[Verdict]:
     return judge(*split_sides(pa.Table.from_pylist(rows, schema=schema), runs), runs)
 
 
-def cleaned(log: Log, horizon: int, *, tombstones: bool) -> Log:
-    """What Kafka's cleaner leaves: below the horizon only the last record of each key that it has seen."""
+def cleaned(log: Log, horizon: int, *, tombstones: int) -> Log:
+    """What Kafka's cleaner leaves: below the horizon only the last record of each key that it has seen, and
+    of those below `tombstones` only what has a value."""
     last = {key: offset for offset, (key, _) in log.items() if offset < horizon}
     return {
         offset: (key, value)
         for offset, (key, value) in log.items()
-        if offset >= horizon or (last[key] == offset and not (tombstones and value is None))
+        if offset >= horizon or (last[key] == offset and not (offset < tombstones and value is None))
     }
 
 
@@ -150,7 +151,9 @@ def test_two_sides_that_were_cleaned_at_other_times_do_not_differ_but_for_what_i
     copied = {offset: record for offset, record in whole.items() if offset < end}
     sides = [
         cleaned(
-            log, data.draw(st.integers(0, len(log)), label="horizon"), tombstones=data.draw(st.booleans())
+            log,
+            data.draw(st.integers(0, len(log)), label="horizon"),
+            tombstones=data.draw(st.integers(0, end)),
         )
         for log in (whole, copied)
     ]
@@ -168,3 +171,10 @@ def test_two_sides_that_were_cleaned_at_other_times_do_not_differ_but_for_what_i
             if verdict.kind is Kind.LOST
         ]
         assert found.source_offsets[~found.removable].tolist() == [lost]
+
+
+def test_a_key_that_the_source_has_deleted_for_good_before_the_copy_came_so_far_is_a_difference() -> None:
+    """A copy that lags by more than `delete.retention.ms` never sees the tombstone, and keeps the key."""
+    verdicts = without_spark(Keyed("", {}, {0: ("a", "1")}, {}, 0, end=1))
+    found = [(v.kind, v.target_offsets.tolist(), v.removable.tolist()) for v in verdicts if len(v.timestamps)]
+    assert found == [(Kind.FOREIGN, [0], [False])]
