@@ -20,6 +20,7 @@ from protocol.messages.consumer_group_describe_response import DescribedGroup as
 from protocol.messages.delete_groups_request import DeleteGroupsRequest
 from protocol.messages.describe_groups_request import DescribeGroupsRequest
 from protocol.messages.describe_groups_response import DescribedGroup
+from protocol.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from protocol.messages.list_groups_request import ListGroupsRequest
 from protocol.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -233,6 +234,32 @@ class GroupCalls(Router):
 
         if offsets:
             await each(offsets, attempt, retry or self.retry)
+
+    async def remove_members(self, group: str, reason: str, *, retry: RetryPolicy | None = None) -> int:
+        """Has all members leave, as KIP-571 does; those that live join again, and begin where the group's
+        offsets are. How many there were. Members of the consumer protocol stay. Raises KafkaError."""
+        found = (await self.describe_groups([group], retry=retry))[group]
+
+        async def attempt() -> None:
+            members = [
+                MemberIdentity(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, reason=reason
+                )
+                for member in found.members
+            ]
+            try:
+                answer = await self.send_coordinator(
+                    group, LeaveGroupRequest(group_id=group, members=members)
+                )
+                if answer.error_code:
+                    raise failure(answer.error_code, f"group {group}")
+            except ProtocolError as error:
+                self._coordinator_moved(group, error)
+                raise
+
+        if found.members:
+            await retrying(attempt, retry or self.retry)
+        return len(found.members)
 
     async def delete_groups(self, groups: Collection[str], *, retry: RetryPolicy | None = None) -> None:
         """Raises `KafkaError` naming a group that was not deleted, e.g. because it has members."""

@@ -137,10 +137,14 @@ class Aligner:
             part, Kind.SUPERSEDED, common, stand.end, "cut off: the source has lost or replaced it"
         )
         part.notes.append(text)
-        for group, moved in (await take_back(self._target, {part.tp: common})).items():
-            _log.warning("group %s %s", group, moved)
+        await self._take_back(part.tp, common)
         await self._target.settle_mirror(part.tp, part.source_text, stand.leader_epoch, cut_to=common)
+        await self._take_back(part.tp, common)  # members may have joined again and read the same meanwhile
         return await self._target.mirror_stand(part.tp, part.source_text)
+
+    async def _take_back(self, tp: TopicPartition, end: int) -> None:
+        for group, moved in (await take_back(self._target, {tp: end})).items():
+            _log.warning("group %s %s", group, moved)
 
     async def _begin(self, part: MirrorPartition, stand: MirrorStand, source_start: int) -> int | None:
         """Where the mirror goes on: behind its end, or where the source begins if that is later. There it

@@ -203,16 +203,34 @@ async def take_back(client: ClusterClient, ends: Mapping[TopicPartition, int]) -
                 return
             where = ", ".join(f"{tp} to {at.offset}" for tp, at in sorted(behind.items()))
             try:
-                await client.commit(name, behind)
+                removed = await _commit_anyway(client, name, behind)
             except KafkaError as error:
                 why = "it has members" if error.code is ErrorCode.UNKNOWN_MEMBER_ID else str(error)
                 found[name] = f"stands behind what is cut off, and is not taken back ({where}): {why}"
             else:
-                found[name] = f"stood behind what is cut off: taken back ({where})"
+                and_so = "; its members have to join again" if removed else ""
+                found[name] = f"stood behind what is cut off: taken back ({where}){and_so}"
 
     groups = [group.group_id for group in await client.list_groups() if is_synced(group.protocol_type)]
     await asyncio.gather(*(one(name) for name in groups if not name.startswith(RECORD_GROUPS)))
     return found
+
+
+async def _commit_anyway(
+    client: ClusterClient, group: str, offsets: Mapping[TopicPartition, Committed]
+) -> int:
+    """Members have read what will not be there: they leave (after a disaster they may be gone long since) and
+    begin at these offsets. How many were removed. Raises KafkaError."""
+    removed = 0
+    for is_last in (False, False, True):
+        try:
+            await client.commit(group, offsets)
+            break
+        except KafkaError as error:
+            if is_last or error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+        removed += await client.remove_members(group, "the records that it has read are cut off")
+    return removed
 
 
 def decide(

@@ -267,15 +267,20 @@ async def reverse(
             parting.saved_to = str(await save(old, tp, parting, folder))
             say(f"{tp}: {parting.records} records of the old side are saved to {parting.saved_to}")
     ends = {TopicPartition(each.topic, each.partition): each.common_end for each in done}
-    for name, text in sorted((await take_back(old, ends)).items()):
-        say(f"group {name} {text}")
+    await _take_back(old, ends, say)
     for some in portions(done):
         of = {TopicPartition(each.topic, each.partition): each.common_end for each in some}
         await _cut(old, new, {tp: marks[tp.topic] for tp in of}, of)
+    await _take_back(old, ends, say)  # members may have joined again and read the same meanwhile
     await changed(old, {name: Change(texts[name], marks[name]) for name in names})
     await heard(old, texts)
     say(f"mirrors of {back}: {', '.join(sorted(names))}")
     return done
+
+
+async def _take_back(old: ClusterClient, ends: Mapping[TopicPartition, int], say: Say) -> None:
+    for name, text in sorted((await take_back(old, ends)).items()):
+        say(f"group {name} {text}")
 
 
 async def _cut(
