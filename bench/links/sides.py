@@ -49,18 +49,19 @@ emit.checkpoints.interval.seconds=5
 sync.group.offsets.interval.seconds=5
 """
 _IDENTITY = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
-# Clients' settings count by cluster: for all, MirrorMaker 2 takes none of them, without a word.
+# Clients' settings count by cluster: for all, MirrorMaker 2 takes none of them, without a word. Fetches of
+# 32 MB and producers of 128 MB, four of each, are more than its heap of 1 GB: tasks end with OutOfMemory.
 _FOR_TUNED = """
 tasks.max=4
 refresh.topics.interval.seconds=5
 SOURCE.consumer.fetch.min.bytes=262144
-SOURCE.consumer.max.partition.fetch.bytes=4194304
-SOURCE.consumer.fetch.max.bytes=33554432
-SOURCE.consumer.max.poll.records=20000
+SOURCE.consumer.max.partition.fetch.bytes=2097152
+SOURCE.consumer.fetch.max.bytes=8388608
+SOURCE.consumer.max.poll.records=5000
 SOURCE.consumer.receive.buffer.bytes=1048576
 target.producer.batch.size=524288
 target.producer.linger.ms=50
-target.producer.buffer.memory=134217728
+target.producer.buffer.memory=67108864
 target.producer.max.request.size=4194304
 """
 
