@@ -130,7 +130,7 @@ async def _copies_drained(
 ) -> tuple[Ends, Ends, Collection[Difference]]:
     # Heartbeats never end, so they say nothing about being drained.
     wanted = TopicFilter(settings.names(), settings.topics, settings.topics_exclude, heartbeats=False)
-    topics = [name for name in (await source.metadata(None)).topics if wanted.refuses(name) is None]
+    topics = [name for name in (await source.metadata(None)).topics if wanted.accepts(name)]
     found = await wait_drained(source, target, settings.name, topics, timeout_s=0)
     return found.ends, found.left, found.unacknowledged
 
@@ -140,7 +140,7 @@ async def _mirrors_drained(
 ) -> tuple[Ends, Ends, Collection[Difference]]:
     mirrors = await find_mirrors(target, settings)
     wanted = settings.topic_filter()
-    names = [name for name in (await source.metadata(None)).topics if wanted.refuses(name) is None]
+    names = [name for name in (await source.metadata(None)).topics if wanted.accepts(name)]
     if without := sorted(set(names) - mirrors.keys()):
         raise NotYet(f"{settings.name}: no mirror yet of {_some(without)}")
     found = {

@@ -38,7 +38,7 @@ def name_clashes(
             yield topic, f"{first} and {topic} would both be called {there}: change --rename"
         elif same_cluster and there == topic:
             yield topic, f"--from and --to are one cluster: {topic} needs another name, say --rename"
-        elif same_cluster and taken.refuses(there) is None:
+        elif same_cluster and taken.accepts(there):
             yield (
                 topic,
                 f"{there}, the copy of {topic} in the same cluster, is among --topics itself and would be"

@@ -65,7 +65,7 @@ class Start:
 
         def born(topic: str) -> bool:
             """Since an earlier start, which would have taken it or its partition, had it been there."""
-            return topic in topics or any(one.refuses(topic) is None for one in filters)
+            return topic in topics or any(one.accepts(topic) for one in filters)
 
         new = {tp: at for tp, at in first.items() if not born(tp.topic)}
         settings = self._parts.settings

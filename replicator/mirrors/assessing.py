@@ -66,7 +66,7 @@ async def find_mirrors(
     if unknown:
         raise SwitchRefused(f"there is no topic {', '.join(unknown)} in {settings.target.alias}")
     taken = settings.topic_filter()
-    candidates = [name for name in (topics or sorted(there)) if topics or taken.refuses(name) is None]
+    candidates = [name for name in (topics or sorted(there)) if topics or taken.accepts(name)]
     found: dict[str, MirrorSource] = {}
     writable: list[str] = []
     for name, configs in (await target.describe_configs(candidates) if candidates else {}).items():

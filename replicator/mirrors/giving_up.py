@@ -23,7 +23,7 @@ async def fenced_topics(
     """Topics of the link that refuse writers for a promotion, with what they say. Raises ProtocolError."""
     taken = settings.topic_filter()
     here = {name for name, topic in (await source.metadata(None)).topics.items() if not topic.error}
-    names = [name for name in sorted(here) if (name in topics if topics else taken.refuses(name) is None)]
+    names = [name for name in sorted(here) if (name in topics if topics else taken.accepts(name))]
     found: dict[str, str] = {}
     for name, configs in (await source.describe_configs(names) if names else {}).items():
         text = mirror_text(configs)

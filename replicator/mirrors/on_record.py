@@ -91,7 +91,7 @@ class OnRecord:
     def open(self) -> list[Difference]:
         """What nobody has acknowledged, of topics that the link is told to copy, mirrors or not by now."""
         found = open_among(self.store.progress.of_mirrors(), self.store.acknowledged)
-        return [each for each in found if self._taken.refuses(each.tp.topic) is None]
+        return [each for each in found if self._taken.accepts(each.tp.topic)]
 
 
 async def open_now(
@@ -102,9 +102,7 @@ async def open_now(
     found = open_among(*await _all(target, settings.name))
     taken = settings.topic_filter()
     return sorted(
-        each
-        for each in found
-        if (each.tp.topic in topics if topics else taken.refuses(each.tp.topic) is None)
+        each for each in found if (each.tp.topic in topics if topics else taken.accepts(each.tp.topic))
     )
 
 

@@ -122,7 +122,7 @@ def _open(
 ) -> list[Difference]:
     taken = settings.topic_filter()
     found = open_among((each for of in on_record.values() for each in of), known)
-    return [each for each in found if taken.refuses(each.tp.topic) is None]
+    return [each for each in found if taken.accepts(each.tp.topic)]
 
 
 def mirror_row(

@@ -79,9 +79,7 @@ async def reversible(
     here = {name: each for name, each in (await old.metadata(None)).topics.items() if not each.error}
     there = {name: each for name, each in (await new.metadata(None)).topics.items() if not each.error}
     taken = settings.topic_filter()
-    names = topics or tuple(
-        sorted(name for name in here.keys() & there.keys() if taken.refuses(name) is None)
-    )
+    names = topics or tuple(sorted(name for name in here.keys() & there.keys() if taken.accepts(name)))
     missing = sorted(set(names) - (here.keys() & there.keys()))
     if missing or not names:
         raise SwitchRefused(f"not on both sides: {', '.join(missing) or 'any topic of the link'}")

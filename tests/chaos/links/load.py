@@ -22,17 +22,20 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.chaos.links.clients import (
+    CALL_S,
+    CODECS,
+    COMMON,
+    abort,
+    committed_reader,
+    idempotent,
+    offset_of,
+    place_of,
+    send,
+    transactional,
+)
 from tests.chaos.links.history import History, Place, name_of
 from tests.chaos.links.threads import Threads
-
-CALL_S = 20.0
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-COMMON: Mapping[str, str | int | bool] = {
-    "log_level": 0,
-    "socket.timeout.ms": 10_000,
-    "reconnect.backoff.max.ms": 500,
-    "topic.metadata.refresh.interval.ms": 3_000,
-}
 
 
 @dataclass
@@ -57,8 +60,8 @@ class Load:
         return [f"group-{self.side}-{number}" for number in (1, 2)]
 
     def start(self) -> None:
-        for number, codec in enumerate(CODECS):
-            self.threads.writer(f"w{number}", self._write, codec, number)
+        for number in range(len(CODECS)):
+            self.threads.writer(f"w{number}", self._write, number)
         for number in range(2):
             self.threads.writer(f"t{number}", self._transact, number)
         for number, group in enumerate(self.groups):
@@ -89,19 +92,8 @@ class Load:
         send(producer, chance, place[1], place[2], name, told(name, place))
         return name
 
-    def _write(self, client: str, codec: str, number: int) -> None:
-        """Idempotent, never gives up; one request in flight, or librdkafka may write twice (issue 4953)."""
-        producer = Producer(
-            {
-                **COMMON,
-                "bootstrap.servers": self.bootstrap,
-                "enable.idempotence": True,
-                "max.in.flight.requests.per.connection": 1,
-                "message.timeout.ms": 0,
-                "compression.type": codec,
-                "linger.ms": (0, 5, 20, 50, 100)[number],
-            }
-        )
+    def _write(self, client: str, number: int) -> None:
+        producer = idempotent(self.bootstrap, number)
         chance = random.Random(f"{self.seed} {self.side} {client}")
 
         def told(name: bytes, place: Place) -> Callable[[KafkaError | None, Message], None]:
@@ -120,17 +112,7 @@ class Load:
         producer.flush(100)
 
     def _transact(self, client: str, number: int) -> None:
-        producer = Producer(
-            {
-                **COMMON,
-                "bootstrap.servers": self.bootstrap,
-                "transactional.id": f"chaos-{self.side}-{client}",
-                "transaction.timeout.ms": 10_000,
-                "compression.type": CODECS[number + 1],
-                "linger.ms": 2,
-            }
-        )
-        producer.init_transactions(CALL_S)
+        producer = transactional(self.bootstrap, f"{self.side}-{client}", number)
         chance = random.Random(f"{self.seed} {self.side} {client} {time.monotonic_ns()}")
         places: dict[bytes, Place] = {}
 
@@ -144,12 +126,7 @@ class Load:
             names = [self._send(producer, chance, client, told) for _ in range(chance.choice([1, 3, 20]))]
             if chance.random() < 0.25:
                 self.history.aborted.update(names)
-                if producer.flush(2):
-                    # librdkafka 2.16 drops what waits to be sent again and gives its sequence numbers to the
-                    # next transaction: a broker that has them takes that for repeated. Another producer has
-                    # another epoch.
-                    raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE))
-                producer.abort_transaction(CALL_S)
+                abort(producer)
             else:
                 producer.commit_transaction(CALL_S)
                 self.history.acknowledged.update(places)
@@ -158,23 +135,9 @@ class Load:
 
     # -- readers
 
-    def _consumer(self, bootstrap: str, group: str) -> Consumer:
-        return Consumer(
-            {
-                **COMMON,
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "session.timeout.ms": 10_000,
-                "fetch.wait.max.ms": 100,
-            }
-        )
-
     def _consume(self, _: str, group: str, number: int) -> None:
         """A group where it lives: reads and commits; the second one lags behind."""
-        consumer = self._consumer(self.bootstrap, group)
+        consumer = committed_reader(self.bootstrap, group)
         try:
             consumer.subscribe(["^load-.*"])
             next_offset: dict[tuple[str, int], int] = {}
@@ -198,7 +161,7 @@ class Load:
 
     def _read_mirror(self, _: str) -> None:
         """What the other side has of this side's topics, by assignment, again and again from where it was."""
-        consumer = self._consumer(self.other_bootstrap, "unused")
+        consumer = committed_reader(self.other_bootstrap, "unused")
         position: dict[tuple[str, int], int] = {}
         try:
             while not self.threads.ended.is_set():
@@ -228,7 +191,7 @@ class Load:
 
     def _watch(self, _: str) -> None:
         """Where this side's groups stand at the other side."""
-        consumers = {group: self._consumer(self.other_bootstrap, group) for group in self.groups}
+        consumers = {group: committed_reader(self.other_bootstrap, group) for group in self.groups}
         try:
             while not self.threads.ended.wait(0.5):
                 for group, consumer in consumers.items():
@@ -243,7 +206,7 @@ class Load:
         """Where this side's groups stand at a side, by group and place. Raises KafkaException."""
         found: dict[tuple[str, Place], int] = {}
         for group in self.groups:
-            consumer = self._consumer(self.bootstrap if side == self.side else self.other_bootstrap, group)
+            consumer = committed_reader(self.bootstrap if side == self.side else self.other_bootstrap, group)
             try:
                 for place, offset in self._committed(consumer, side).items():
                     found[group, place] = offset
@@ -266,41 +229,6 @@ class Load:
             for each in consumer.committed(wanted, timeout=5)
             if each.error is None and each.offset >= 0
         }
-
-
-def send(
-    producer: Producer,
-    chance: random.Random,
-    topic: str,
-    partition: int,
-    name: bytes,
-    told: Callable[[KafkaError | None, Message], None],
-) -> None:
-    """A record of that name, with or without padding, key and headers."""
-    padding = chance.choice([b"", b"x" * 50, b"abc" * 300, chance.randbytes(500)])
-    key = chance.choice([None, b"", b"key-%d" % chance.randrange(50)])
-    headers = [("h", name), ("empty", b""), ("null", None)][: chance.randrange(4)]
-    producer.produce(
-        topic,
-        value=name + b" " + padding,
-        key=key,
-        partition=partition,
-        headers=headers,
-        on_delivery=told,
-    )
-
-
-def place_of(message: Message) -> tuple[str, int]:
-    topic, partition = message.topic(), message.partition()
-    assert topic is not None
-    assert partition is not None
-    return topic, partition
-
-
-def offset_of(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None
-    return offset
 
 
 def read_all(

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,19 +19,19 @@ from confluent_kafka import KafkaException
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from replicator.drain import wait_drained
+from tests.chaos.links.auditing import audited
 from tests.chaos.links.breaking import Breaking
 from tests.chaos.links.faults import FAULTS
 from tests.chaos.links.history import History, Place
 from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
 from tests.chaos.links.load import Load, Row, read_all
 from tests.chaos.links.schedule import LANES
-from tests.chaos.links.world import LINKS, ROOT, SIDES, LinkWorld, ends
+from tests.chaos.links.world import LINKS, SIDES, LinkWorld, ends
 from tests.support.waiting import wait_until
 
 TOPICS = {"load-a": 3, "load-b": 1}
 _DRAIN_S = 300.0
 _GROUPS_S = 90.0
-_AUDIT_S = 900.0
 
 
 @dataclass(slots=True)
@@ -228,21 +225,7 @@ class _Run:
 
     def _audit(self) -> None:
         for link in LINKS:
-            source, _ = ends(link)
-            topics = [part for topic in sorted(self._world.topics[source]) for part in ("--topic", topic)]
-            command = [sys.executable, "-m", "isthmus", "audit", "--link", link, *topics]
-            command += ["--topology", str(self._world.file), "--json"]
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_AUDIT_S, cwd=ROOT, check=False
-            )
-            result: dict[str, Any] = {"exit_code": done.returncode}
-            with contextlib.suppress(ValueError, KeyError):
-                result |= json.loads(done.stdout)["totals"]
-            if done.returncode:
-                self._world.say(
-                    f"audit of {link} ended with {done.returncode}: {done.stdout[:3000]}{done.stderr[-1000:]}"
-                )
-            self._report.audit[link] = result
+            self._report.audit[link] = audited(self._world, link, self._world.topics[ends(link)[0]])
 
 
 def mirror_of(place: Place) -> Place:

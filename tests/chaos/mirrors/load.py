@@ -15,16 +15,24 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    Consumer,
     KafkaError,
-    KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
 
+from tests.chaos.links.clients import (
+    CALL_S,
+    CODECS,
+    abort,
+    committed_reader,
+    idempotent,
+    offset_of,
+    place_of,
+    send,
+    transactional,
+)
 from tests.chaos.links.history import name_of
-from tests.chaos.links.load import CALL_S, CODECS, COMMON, offset_of, place_of, send
 from tests.chaos.links.threads import Threads
 from tests.chaos.mirrors.history import History, Place
 
@@ -46,8 +54,8 @@ class Load:
     threads: Threads = field(default_factory=Threads)
 
     def start(self) -> None:
-        for number, codec in enumerate(CODECS):
-            self.threads.writer(f"w{number}", self._write, codec, number)
+        for number in range(len(CODECS)):
+            self.threads.writer(f"w{number}", self._write, number)
         for number in range(2):
             self.threads.writer(f"t{number}", self._transact, number)
         for number, group in enumerate(GROUPS):
@@ -66,21 +74,10 @@ class Load:
     def _is_over(self, side: str) -> bool:
         return self.threads.writing.is_set() or self.active() != side
 
-    def _write(self, client: str, codec: str, number: int) -> None:
-        """Idempotent, while one side is the one to write to; one request in flight, or librdkafka may write
-        twice (issue 4953)."""
+    def _write(self, client: str, number: int) -> None:
+        """While one side is the one to write to."""
         side = self.active()
-        producer = Producer(
-            {
-                **COMMON,
-                "bootstrap.servers": self.bootstraps[side],
-                "enable.idempotence": True,
-                "max.in.flight.requests.per.connection": 1,
-                "message.timeout.ms": 0,
-                "compression.type": codec,
-                "linger.ms": (0, 5, 20, 50, 100)[number],
-            }
-        )
+        producer = idempotent(self.bootstraps[side], number)
         chance = random.Random(f"{self.seed} {client} {time.monotonic_ns()}")
 
         def told(name: bytes, place: Place) -> Callable[[KafkaError | None, Message], None]:
@@ -104,17 +101,7 @@ class Load:
 
     def _transact(self, client: str, number: int) -> None:
         side = self.active()
-        producer = Producer(
-            {
-                **COMMON,
-                "bootstrap.servers": self.bootstraps[side],
-                "transactional.id": f"chaos-{client}",
-                "transaction.timeout.ms": 10_000,
-                "compression.type": CODECS[number + 1],
-                "linger.ms": 2,
-            }
-        )
-        producer.init_transactions(CALL_S)
+        producer = transactional(self.bootstraps[side], client, number)
         chance = random.Random(f"{self.seed} {client} {time.monotonic_ns()}")
         while not self._is_over(side):
             producer.begin_transaction()
@@ -125,9 +112,7 @@ class Load:
                 places[name] = place
             if chance.random() < 0.25:
                 self.history.aborted.update(places)
-                if producer.flush(2):  # why: links/load.py
-                    raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE))
-                producer.abort_transaction(CALL_S)
+                abort(producer)
             else:
                 producer.commit_transaction(CALL_S)
                 self.history.transactional.update(places)
@@ -137,24 +122,10 @@ class Load:
 
     # -- readers
 
-    def _consumer(self, side: str, group: str) -> Consumer:
-        return Consumer(
-            {
-                **COMMON,
-                "bootstrap.servers": self.bootstraps[side],
-                "group.id": group,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "session.timeout.ms": 10_000,
-                "fetch.wait.max.ms": 100,
-            }
-        )
-
     def _consume(self, group: str, number: int) -> None:
         """A group reads and commits where it is written to, then at the other side; the second lags."""
         side = self.active()
-        consumer = self._consumer(side, group)
+        consumer = committed_reader(self.bootstraps[side], group)
         try:
             consumer.subscribe(["^load-.*"])
             while not self.threads.ended.is_set() and self.active() == side:
@@ -174,7 +145,7 @@ class Load:
 
     def _follow(self, side: str) -> None:
         """All of one side by assignment, whoever is written to; from the beginning again where it is cut."""
-        consumer = self._consumer(side, "unused")
+        consumer = committed_reader(self.bootstraps[side], "unused")
         position: dict[Place, int] = {}
         try:
             while not self.threads.ended.is_set():

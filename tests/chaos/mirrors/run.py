@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -22,11 +19,12 @@ from confluent_kafka import KafkaException
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.records import decode_batches
+from tests.chaos.links.auditing import audited
 from tests.chaos.links.breaking import Breaking
 from tests.chaos.links.history import name_of
 from tests.chaos.links.load import read_all
 from tests.chaos.links.schedule import LANES
-from tests.chaos.links.world import ROOT, SIDES
+from tests.chaos.links.world import SIDES
 from tests.chaos.mirrors.faults import FAULTS
 from tests.chaos.mirrors.history import History, Place
 from tests.chaos.mirrors.judge import ANOMALIES, Cut, judge
@@ -38,7 +36,6 @@ from tests.support.waiting import wait_until
 
 TOPICS = {"load-a": 3, "load-b": 1}
 _GROUPS_S = 120.0
-_AUDIT_S = 900.0
 
 
 @dataclass(slots=True)
@@ -136,7 +133,7 @@ class _Run:
             load.threads.stop()
             report.stuck += load.threads.stuck
             if audit:
-                self._audit()
+                report.audit = audited(world, world.link, world.written)
         report.exit_codes = world.end_links()
         report.faults = dict(sorted(self._breaking.done.items()))
         report.failures += self._breaking.failed
@@ -227,20 +224,6 @@ class _Run:
             )
             for each in saved_files(self._operator.saved_to)
         ]
-
-    def _audit(self) -> None:
-        world = self._world
-        topics = [part for topic in sorted(world.written) for part in ("--topic", topic)]
-        command = [sys.executable, "-m", "isthmus", "audit", "--link", world.link, *topics]
-        command += ["--topology", str(world.file), "--json"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_AUDIT_S, cwd=ROOT, check=False
-        )
-        self._report.audit = {"exit_code": done.returncode}
-        with contextlib.suppress(ValueError, KeyError):
-            self._report.audit |= json.loads(done.stdout)["totals"]
-        if done.returncode:
-            world.say(f"audit ended with {done.returncode}: {done.stdout[:3000]}{done.stderr[-1000:]}")
 
 
 def _names(path: Path) -> list[bytes]:
