@@ -44,7 +44,9 @@ status.storage.replication.factor=1
 config.storage.replication.factor=1
 sync.group.offsets.enabled=true
 """
+# Groups of a row begin after the copying: MirrorMaker 2 would look for them every 600 s.
 _FOR_MM2 = """
+refresh.groups.interval.seconds=5
 emit.checkpoints.interval.seconds=5
 sync.group.offsets.interval.seconds=5
 """
