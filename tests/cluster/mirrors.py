@@ -13,7 +13,7 @@ from protocol.types import TopicPartition
 from replicator.mirrors.running import run_mirrors
 from replicator.settings import LinkSettings
 from replicator.worker import LinkStatus
-from tests.cluster.links import eventually
+from tests.cluster.links import create, eventually, fresh, produce, some
 
 
 def quiet(text: str) -> None:
@@ -182,3 +182,14 @@ async def mirrored_once(east: ClusterClient, west: ClusterClient, link: LinkSett
     async with mirroring(link) as running:
         await same_logs(east, west, topic)
         assert await running.stop() == 0
+
+
+async def mirrored(pair, clients, name: str, count: int) -> tuple[str, LinkSettings]:
+    """A topic of one partition with `count` records, the same on both sides; its link has ended."""
+    east, west = clients
+    topic = fresh(name)
+    await create(east, topic)
+    await produce(east, topic, some(count))
+    link = mirror_link(pair.east, pair.west, topic)
+    await mirrored_once(east, west, link, topic)
+    return topic, link

@@ -13,7 +13,7 @@ from tests.cluster.links import BOTH_SOURCES, create, eventually, fresh, produce
 from tests.cluster.mirrors import (
     log_bytes,
     mirror_link,
-    mirrored_once,
+    mirrored,
     mirroring,
     same_logs,
     transactional,
@@ -107,12 +107,8 @@ async def test_the_mirror_begins_where_its_source_begins(pair, clients):
 
 async def test_what_retention_took_from_a_stopped_link_is_a_gap_after_every_restart(pair, clients):
     east, west = clients
-    topic = fresh("gap")
+    topic, link = await mirrored(pair, clients, "gap", 10)
     tp = TopicPartition(topic, 0)
-    await create(east, topic)
-    await produce(east, topic, some(10))
-    link = mirror_link(pair.east, pair.west, topic)
-    await mirrored_once(east, west, link, topic)
     await produce(east, topic, some(10))
     await produce(east, topic, some(10))
     await east.delete_records({tp: 20})

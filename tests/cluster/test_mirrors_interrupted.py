@@ -25,6 +25,7 @@ from tests.cluster.mirrors import (
     idempotent,
     log_bytes,
     mirror_link,
+    mirrored,
     mirrored_once,
     mirroring,
     quiet,
@@ -65,11 +66,7 @@ async def ended(client, mirrors, topic, partition=0):
 
 async def test_partitions_that_the_source_got_while_no_link_ran_are_promoted_too(pair, clients):
     east, west = clients
-    topic = fresh("grown")
-    await create(east, topic)
-    await produce(east, topic, some(5))
-    link = mirror_link(pair.east, pair.west, topic)
-    await mirrored_once(east, west, link, topic)
+    topic, link = await mirrored(pair, clients, "grown", 5)
     await grown(east, topic)
     mirrors = await find_mirrors(west, link)
     found = await risks(east, west, link, mirrors)
@@ -103,11 +100,7 @@ async def test_of_two_promotions_at_once_the_one_that_fails_does_not_open_the_so
     pair, clients, monkeypatch
 ):
     east, west = clients
-    topic = fresh("two")
-    await create(east, topic)
-    await produce(east, topic, some(5))
-    link = mirror_link(pair.east, pair.west, topic)
-    await mirrored_once(east, west, link, topic)
+    topic, link = await mirrored(pair, clients, "two", 5)
     mirrors = await find_mirrors(west, link)
     waits, goes_on = asyncio.Event(), asyncio.Event()
     copy = switching._copy_groups
@@ -130,12 +123,8 @@ async def test_of_two_promotions_at_once_the_one_that_fails_does_not_open_the_so
 
 async def test_truncate_and_restore_goes_on_where_the_way_home_was_killed(pair, clients, tmp_path):
     east, west = clients
-    topic = fresh("way-home")
-    await create(east, topic)
-    await produce(east, topic, some(5))
-    link = mirror_link(pair.east, pair.west, topic)
+    topic, link = await mirrored(pair, clients, "way-home", 5)
     back = mirror_link(pair.west, pair.east, topic, back=True)
-    await mirrored_once(east, west, link, topic)
     await failover(east, west, link, await find_mirrors(west, link), quiet)
     await produce(west, topic, some(2, "west"))
     await reverse(east, west, await reversible(east, west, link, back.name), back.name, tmp_path, quiet)
@@ -153,12 +142,8 @@ async def test_truncate_and_restore_goes_on_where_the_way_home_was_killed(pair, 
 async def test_an_old_side_without_the_parting_has_no_hole_afterwards(pair, clients, tmp_path, deleted):
     """Retention went on there, behind the offset where both parted."""
     east, west = clients
-    topic = fresh("emptied")
-    await create(east, topic)
-    await produce(east, topic, some(10))
-    link = mirror_link(pair.east, pair.west, topic)
+    topic, link = await mirrored(pair, clients, "emptied", 10)
     back = mirror_link(pair.west, pair.east, topic, back=True)
-    await mirrored_once(east, west, link, topic)
     await failover(None, west, link, await find_mirrors(west, link), quiet)
     for number in range(3):
         await produce(east, topic, some(1, f"only east {number}"))
@@ -179,12 +164,8 @@ async def test_an_old_side_without_the_parting_has_no_hole_afterwards(pair, clie
 
 async def test_partitions_that_the_new_side_got_come_home_too(pair, clients, tmp_path):
     east, west = clients
-    topic = fresh("grown-there")
-    await create(east, topic)
-    await produce(east, topic, some(5))
-    link = mirror_link(pair.east, pair.west, topic)
+    topic, link = await mirrored(pair, clients, "grown-there", 5)
     back = mirror_link(pair.west, pair.east, topic, back=True)
-    await mirrored_once(east, west, link, topic)
     await failover(east, west, link, await find_mirrors(west, link), quiet)
     await grown(west, topic)
     done = await truncate_and_restore(east, west, link, back, (), tmp_path, quiet, timeout_s=30)
@@ -305,11 +286,7 @@ def _elect_once(client, monkeypatch):
 
 async def test_a_way_back_goes_on_when_a_leader_changes_in_the_middle(pair, clients, tmp_path, monkeypatch):
     east, west = clients
-    topic = fresh("elected-back")
-    await create(east, topic)
-    link = mirror_link(pair.east, pair.west, topic)
-    await produce(east, topic, some(3))
-    await mirrored_once(east, west, link, topic)
+    topic, link = await mirrored(pair, clients, "elected-back", 3)
     await produce(east, topic, some(2, "only east"))
     await failover(None, west, link, await find_mirrors(west, link), quiet)
     names = await reversible(east, west, link, "west->east")
@@ -323,11 +300,7 @@ async def test_an_old_side_with_more_partitions_is_told_so_before_anything_is_ch
     pair, clients, tmp_path
 ):
     east, west = clients
-    topic = fresh("more-there")
-    await create(east, topic)
-    await produce(east, topic, some(3))
-    link = mirror_link(pair.east, pair.west, topic)
-    await mirrored_once(east, west, link, topic)
+    topic, link = await mirrored(pair, clients, "more-there", 3)
     await failover(None, west, link, await find_mirrors(west, link), quiet)
     await east.create_partitions({topic: 2})
     with pytest.raises(SwitchRefused, match="2 partitions"):

@@ -20,7 +20,7 @@ from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.standing import record_group
 from replicator.progress import ProgressStore
 from tests.cluster.links import create, eventually, fresh, produce, some
-from tests.cluster.mirrors import log_bytes, mirror_link, mirrored_once, mirroring, same_logs
+from tests.cluster.mirrors import log_bytes, mirror_link, mirrored, mirrored_once, mirroring, same_logs
 
 pytestmark = pytest.mark.cluster
 
@@ -99,11 +99,7 @@ async def _another(client):
 
 async def test_a_gap_that_is_acknowledged_lets_the_link_end_well(pair, clients, isthmus):
     east, west = clients
-    topic = fresh("known-gap")
-    await create(east, topic)
-    await produce(east, topic, some(10))
-    link = mirror_link(pair.east, pair.west, topic)
-    await mirrored_once(east, west, link, topic)
+    topic, link = await mirrored(pair, clients, "known-gap", 10)
     await produce(east, topic, some(10))
     await produce(east, topic, some(10))
     await east.delete_records({TopicPartition(topic, 0): 20})
@@ -172,11 +168,7 @@ async def test_with_on_gap_stop_a_mirror_keeps_what_it_has_until_its_gap_is_ackn
 async def test_every_gap_stays_until_somebody_acknowledges_it(pair, clients, isthmus):
     """However many there are, after a restart, and when the target has forgotten committed offsets."""
     east, west = clients
-    topic = fresh("gaps")
-    await create(east, topic)
-    link = mirror_link(pair.east, pair.west, topic)
-    await produce(east, topic, some(10))
-    await mirrored_once(east, west, link, topic)
+    topic, link = await mirrored(pair, clients, "gaps", 10)
     part = MirrorPartition(TopicPartition(topic, 0), await _value(west, topic, MIRROR_SOURCE))
     record = OnRecord(west, link)
     for start in range(0, 240, 2):  # found one by one, as by a link that is behind again and again
@@ -217,12 +209,8 @@ async def test_every_gap_stays_until_somebody_acknowledges_it(pair, clients, ist
 
 async def test_gaps_that_an_earlier_version_kept_are_taken_over(pair, clients, isthmus):
     east, west = clients
-    topic = fresh("older")
+    topic, link = await mirrored(pair, clients, "older", 10)
     tp = TopicPartition(topic, 0)
-    await create(east, topic)
-    await produce(east, topic, some(10))
-    link = mirror_link(pair.east, pair.west, topic)
-    await mirrored_once(east, west, link, topic)
     about = {"source_end": 10, "seen_ms": 1, "level_ms": 1, "gaps": [[2, 4, "known"], [5, 6, "open"]]}
     await west.commit(record_group(link.name), {tp: Committed(10, -1, json.dumps(about))})
     store = ProgressStore(west, link.progress_topic)
