@@ -26,12 +26,12 @@ from bench.brokers.sides import ROOT, Side, isthmus
 from bench.links.data import Data, fill
 from protocol.client import LATEST, ClusterClient, NewTopic
 from protocol.types import TopicPartition
+from replicator.connected import LinkStatus
 from replicator.mirrors.assessing import find_mirrors
 from replicator.mirrors.reversing import reverse, reversible
 from replicator.mirrors.running import run_mirrors
 from replicator.mirrors.switching import failover, promote
 from replicator.settings import LinkSettings
-from replicator.worker import LinkStatus
 
 _RECORDS = 10
 """In each partition."""

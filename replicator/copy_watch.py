@@ -9,11 +9,13 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.book import Account, State
-from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, Link, LinkStatus
+from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus
+from replicator.worker import Link
 from transfer.endpoint import FaultKind
 
 _GIVE_UP_TOPIC_S = 15.0
@@ -82,7 +84,7 @@ class Watch:
 
     @property
     def _link(self) -> Link | None:
-        return self._status.link
+        return cast("Link | None", self._status.link)  # a copy never runs mirrors
 
     def _accounts(self) -> Mapping[TopicPartition, Account]:
         return self._link.accounts if self._link is not None else {}

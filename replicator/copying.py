@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from protocol.client import NO_RETRIES, ClusterClient
 from protocol.types import TopicPartition, uuid_to_text
+from replicator.connected import LinkStatus
 from replicator.copy_watch import CopyProgress, CopyResult, Watch
 from replicator.discovery import Found, Wanted
 from replicator.drift import found_now
@@ -26,7 +27,7 @@ from replicator.newcomers import filled_from_there, name_clashes, records_of_oth
 from replicator.progress import Progress, ProgressStore
 from replicator.renaming import Rename
 from replicator.settings import TOPICS_EXCLUDE, ClusterEnd, LinkSettings
-from replicator.worker import LinkStatus, run_link
+from replicator.worker import run_link
 
 _LOOK_S = 0.2
 _CONNECT_S = 5.0

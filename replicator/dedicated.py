@@ -15,10 +15,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus
 from replicator.cycles import would_circle
 from replicator.mirrors.running import run_mirrors
 from replicator.settings import LinkSettings
-from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_link
+from replicator.worker import run_link
 
 _log = logging.getLogger("isthmus.replicator")
 

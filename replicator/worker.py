@@ -1,16 +1,14 @@
-"""One link as a process part: connects both clusters and runs everything until told to stop.
+"""A link that translates offsets, as a process part: runs everything until told to stop.
 
 Owns start, the periodic jobs, and an orderly end. What is copied is decided in `discovery`, how a partition
-starts in `partitions`, moving is `transfer`'s. Exit codes: 0 all copied so far without a gap, 1 the link
-could not go on, 3 it ended but gaps or refused partitions are on record (also from earlier runs).
+starts in `partitions`, moving is `transfer`'s. Exit codes as in `connected`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +18,7 @@ from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Difference, open_differences
 from replicator.book import Account
+from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 from replicator.discovery import Found
 from replicator.finding import Finding, partitions_of
 from replicator.group_rules import in_short
@@ -27,24 +26,20 @@ from replicator.jobs import Job, Jobs
 from replicator.lag import look_at_lag
 from replicator.lease import LeaseHeld, LeaseLost
 from replicator.link_report import mirrors_json
-from replicator.link_standing import has_ended
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
-from replicator.phase import CLAIM, CLUSTERS, COPIES, ENDS, FIRST, PROGRESS, WISHES, WORKERS, Phase
+from replicator.phase import CLAIM, COPIES, ENDS, FIRST, PROGRESS, WISHES, WORKERS
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
 from replicator.starting import Start
-from replicator.troubles import Trouble, now_ms
+from replicator.troubles import Trouble
 from replicator.upkeep import Upkeep
-from replicator.workers.announcing import announcing
 from replicator.workers.obeying import Obeying
 from replicator.workers.planning import OtherSourceError
 from replicator.workers.sharing import Exclusive, Shared, Sharing
 from transfer.ledger import PartitionLedger
 
 _log = logging.getLogger("isthmus.replicator")
-
-EXIT_OK, EXIT_FAILED, EXIT_DIFFERENCES = 0, 1, 3
 
 _LOOK_AT_CLUSTERS_S = 1.0
 _LOOK_AT_WISHES_S = 1.0
@@ -69,65 +64,6 @@ async def run_link(
         return Link(settings, source, target, metrics, reach, rest)
 
     return await run_connected(settings, stop, registry, status, make, rest)
-
-
-async def run_connected(
-    settings: LinkSettings,
-    stop: asyncio.Event,
-    registry: CollectorRegistry,
-    status: LinkStatus | None,
-    make: Callable[[ClusterClient, ClusterClient, LinkMetrics, Reach], Any],
-    rest: str = "",
-) -> int:
-    """Connects both clusters, then runs what `make` gives: it has `run(stop)` and `to_json()`."""
-    status = status or LinkStatus(settings.name)
-    metrics = LinkMetrics(settings.name, registry, settings.metrics_max_series)
-    reach = status.reach = Reach(settings, metrics)
-    async with AsyncExitStack() as stack:
-        async with announcing(settings, reach, status.standing, rest):
-            clients = await reach.connect(stop, stack)
-        if clients is None:
-            why = "; ".join(reach.troubles.texts.values()) or "stopped before both clusters had answered"
-            _log.error("%s ended and has copied nothing: %s", status.name, why)
-            return EXIT_FAILED
-        status.connected.set()
-        status.link = running = make(*clients, metrics, reach)
-        return int(await running.run(stop))
-
-
-class LinkStatus:
-    """What others may look at while a link runs; `to_json` at any time."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.reach: Reach | None = None
-        self.link: Link | None = None
-        self.connected = asyncio.Event()
-        """Both clusters have answered once."""
-        self._phase = Phase(CLUSTERS)
-        self._ended: dict[str, Any] | None = None
-
-    def ended(self, code: int) -> None:
-        """It runs no more, though its process goes on."""
-        self._ended = has_ended(code, now_ms())
-
-    @property
-    def problems(self) -> dict[str, str]:
-        """Of clusters that do not answer, by alias."""
-        return self.reach.troubles.texts if self.reach is not None else {}
-
-    def standing(self) -> dict[str, Any]:
-        """Its state and, before both clusters have answered, what it waits for."""
-        if self._ended is not None:
-            return self._ended
-        troubles = self.reach.troubles if self.reach is not None else {}
-        return self._phase.to_json(next(iter(troubles.values()), None), link=self.name)
-
-    def to_json(self) -> dict[str, Any]:
-        """Link, topics, partitions, groups."""
-        if self.link is None:
-            return {"link": self.name, **self.standing(), "problems": self.problems}
-        return self.link.to_json() | (self._ended or {})
 
 
 class Link:

@@ -18,9 +18,9 @@ from isthmus.rest_options import RestAccess, rest_access
 from isthmus.topologies import DataDirectory
 
 if TYPE_CHECKING:
+    from replicator.connected import LinkStatus
     from replicator.plan import LinkPlan
     from replicator.settings import LinkSettings
-    from replicator.worker import LinkStatus
 
 _SAY_AFTER_S = 2.0
 """A cluster that refuses may be starting; it is given so long before anybody is told."""
@@ -182,8 +182,8 @@ async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: Re
     from prometheus_client import CollectorRegistry, disable_created_metrics, start_http_server
 
     from isthmus.logs import log_to_stderr
+    from replicator.connected import LinkStatus
     from replicator.dedicated import run_links
-    from replicator.worker import LinkStatus
 
     log_to_stderr()
     # Else each counter has a second series with the time of its first value.

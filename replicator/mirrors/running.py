@@ -19,6 +19,7 @@ from protocol.client import ClusterClient, WrongClusterError
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
+from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 from replicator.filters import NameFilter
 from replicator.group_rules import in_short
 from replicator.metrics import LinkMetrics, known, known_count
@@ -36,7 +37,6 @@ from replicator.phase import COPIES, ENDS, MIRRORS, Phase
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
 from replicator.troubles import Troubles
-from replicator.worker import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 
 _log = logging.getLogger("isthmus.replicator")
 

@@ -19,9 +19,10 @@ from broker.control.embedded_zookeeper import EmbeddedZooKeeper
 from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation, NewTopic
 from protocol.records import Codec, Record, build_batch, decode_batches
 from protocol.types import TopicPartition
+from replicator.connected import LinkStatus
 from replicator.progress import read_ledgers
 from replicator.settings import LinkSettings
-from replicator.worker import LinkStatus, run_link
+from replicator.worker import run_link
 from tests.support.apache_kafka import apache_kafka
 from tests.support.broker import BrokerProcess
 from tests.support.slow import slow

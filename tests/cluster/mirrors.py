@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from protocol.client import EARLIEST, LATEST, ClusterClient
 from protocol.types import TopicPartition
+from replicator.connected import LinkStatus
 from replicator.mirrors.running import run_mirrors
 from replicator.settings import LinkSettings
-from replicator.worker import LinkStatus
 from tests.cluster.links import create, eventually, fresh, produce, some
 
 

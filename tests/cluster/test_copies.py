@@ -9,9 +9,9 @@ import pytest
 from protocol.client import LATEST
 from protocol.types import TopicPartition
 from replicator import copy_watch
+from replicator.connected import EXIT_DIFFERENCES
 from replicator.copying import CopyError, CopyRequest, plan_copy, refuse_strange, run_copy
 from replicator.renaming import Rename
-from replicator.worker import EXIT_DIFFERENCES
 from tests.cluster.links import content, create, eventually, fresh, produce, records, some
 from tests.support.commands import begun, ended
 

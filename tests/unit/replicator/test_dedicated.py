@@ -7,9 +7,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from replicator import dedicated
+from replicator.connected import LinkStatus
 from replicator.metrics import LinkMetrics
 from replicator.settings import LinkSettings
-from replicator.worker import LinkStatus
 
 
 def link(target: str) -> LinkSettings:
