@@ -177,7 +177,10 @@ class ProtocolError(Exception):
     @property
     def what(self) -> str:
         """The text without what to do."""
-        return str(self)
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.to_do}" if self.to_do else self.what
 
 
 class DecodeError(ProtocolError):
@@ -200,6 +203,7 @@ class KafkaError(ProtocolError):
     def retriable(self) -> bool:
         return self.code.retriable
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
         what = f"{self.code.name} ({int(self.code)}): {self.code.description}"
         return f"{self.message}: {what}" if self.message else what

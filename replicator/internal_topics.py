@@ -29,16 +29,8 @@ class NotKeptError(ProtocolError):
     """The topic would lose what is stored in it, and the link would begin anew: all would be copied twice."""
 
     def __init__(self, topic: str, policy: str) -> None:
-        super().__init__(topic, policy)
-        self._what = f"{topic} has cleanup.policy={policy}, so that it loses what the link keeps there"
+        super().__init__(f"{topic} has cleanup.policy={policy}, so that it loses what the link keeps there")
         self.to_do = f"set cleanup.policy=compact on {topic}"
-
-    @property
-    def what(self) -> str:
-        return self._what
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.to_do}"
 
 
 class InternalTopic:

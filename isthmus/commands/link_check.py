@@ -74,7 +74,7 @@ async def _check(settings: LinkSettings, links: list[LinkSettings]) -> tuple[lis
     """Findings, and whether both clusters answered."""
     from contextlib import AsyncExitStack
 
-    from protocol.client import NO_RETRIES, ClientError
+    from protocol.client import NO_RETRIES
     from protocol.client.doors import advice
     from protocol.errors import ProtocolError
     from replicator.preflight import Finding, Level, check_link
@@ -87,7 +87,7 @@ async def _check(settings: LinkSettings, links: list[LinkSettings]) -> tuple[lis
                 client = end.client("isthmus-cli", connect_timeout_s=_CONNECT_S, retry=NO_RETRIES)
                 clients.append(await stack.enter_async_context(client))
             except (ProtocolError, ValueError) as error:
-                what = error.what if isinstance(error, ClientError) else str(error)
+                what = error.what if isinstance(error, ProtocolError) else str(error)
                 to_do = advice(what, end.properties.get("security.protocol", "PLAINTEXT"))
                 silent.append(Finding(Level.ERROR, "connectivity", end.alias, what, to_do))
         if silent:

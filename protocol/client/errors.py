@@ -12,14 +12,6 @@ class ClientError(ProtocolError):
 
     `to_do` is set by `doors`."""
 
-    def __str__(self) -> str:
-        return f"{self.what}; {self.to_do}" if self.to_do else self.what
-
-    @property
-    def what(self) -> str:
-        """The text without what to do."""
-        return super().__str__()
-
 
 class ConnectError(ClientError):
     """No connection could be made; nothing was sent."""

@@ -39,35 +39,19 @@ class StillRunningError(ProtocolError):
     to_do = "stop it: this link goes on where it stopped (a killed worker counts as one for ten seconds)"
 
     def __init__(self, group: str, members: int) -> None:
-        super().__init__(group, members)
-        self._what = f"MirrorMaker 2 still copies (group {group} has {members} members at the target)"
-
-    @property
-    def what(self) -> str:
-        return self._what
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.to_do}"
+        super().__init__(f"MirrorMaker 2 still copies (group {group} has {members} members at the target)")
 
 
 class NotToldError(ProtocolError):
     """The target does not say whether MirrorMaker 2 was here: to begin anew might copy everything twice."""
 
     def __init__(self, topic: str, code: ErrorCode) -> None:
-        super().__init__(topic, code)
-        self._what = f"whether MirrorMaker 2 has copied before is not known: {code.name} about {topic}"
+        super().__init__(f"whether MirrorMaker 2 has copied before is not known: {code.name} about {topic}")
         self.to_do = (
             f"grant the link's user DESCRIBE and READ on topic {topic}"
             if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
             else ""
         )
-
-    @property
-    def what(self) -> str:
-        return self._what
-
-    def __str__(self) -> str:
-        return "; ".join(filter(None, (self.what, self.to_do)))
 
 
 @dataclass(slots=True)

@@ -50,3 +50,11 @@ def test_a_brokers_answer_says_what_and_where() -> None:
 
 def test_one_family() -> None:
     assert all(issubclass(e, ProtocolError) for e in (DecodeError, EncodeError, KafkaError))
+
+
+def test_what_to_do_is_a_part_of_the_text_of_every_error() -> None:
+    for error in (KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "orders"), DecodeError("what it is")):
+        before = str(error)
+        assert error.what == before
+        error.to_do = "add brokers"
+        assert (error.what, str(error)) == (before, f"{before}; add brokers")
