@@ -22,10 +22,8 @@ class ErrorCode(IntEnum):
     @classmethod
     def of(cls, code: int) -> "ErrorCode":
         """The member for a code from the wire; codes newer than this table read as UNKNOWN_SERVER_ERROR."""
-        try:
-            return cls(code)
-        except ValueError:
-            return cls.UNKNOWN_SERVER_ERROR
+        member: ErrorCode = cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)  # type: ignore[assignment]
+        return member
 
     UNKNOWN_SERVER_ERROR = -1, False, "the broker failed in a way it has no code for"
     NONE = 0, False, "no error"

@@ -2,13 +2,19 @@
 
 Owns trying, waiting and remembering what is wrong now (`troubles`, by job). It must not know what the jobs
 do. A client that meets another cluster than before (`WrongClusterError`) ends the link: no waiting helps.
+
+What a job costs grows with the number of partitions, topics or groups. So that looking after them leaves the
+processor to the copying, each rests many times as long as it has worked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import Any
 
 from protocol.client import WrongClusterError
 from protocol.errors import ProtocolError
@@ -22,6 +28,41 @@ Job = Callable[[], Awaitable[object]]
 
 _TRY_AGAIN_S = 1.0
 _FAILED_AGAIN_S = 5.0
+_RESTS = 20
+_LONGEST_REST_S = 5.0
+
+
+class Worked:
+    """Awaits a job. `held_s` is how long its own turns have held up everything else: others' turns meanwhile
+    and waiting for answers do not count, being short of a processor does.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.held_s = 0.0
+
+    @property
+    def rest_s(self) -> float:
+        """Before it may work again."""
+        return min(_RESTS * self.held_s, _LONGEST_REST_S)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        turns = self._job().__await__()
+        turn: Callable[[], Any] = partial(turns.send, None)
+        while True:
+            began = time.perf_counter()
+            try:
+                waits_for = turn()
+            except StopIteration:
+                return
+            finally:
+                self.held_s += time.perf_counter() - began
+            try:
+                yield waits_for
+            except BaseException as error:  # noqa: BLE001 (cancelled, most of all)
+                turn = partial(turns.throw, error)
+            else:
+                turn = partial(turns.send, None)
 
 
 class Jobs:
@@ -54,11 +95,14 @@ class Jobs:
     async def every(
         self, what: str, interval_s: Callable[[], float], job: Job, poke: asyncio.Event | None = None
     ) -> None:
-        """Runs it for ever, at once when poked; the interval is asked for each time. What failed is tried
-        again within seconds, however long that is."""
+        """Runs it for ever, at once when poked; the interval is asked for each time, and longer for what has
+        much to do. What failed is tried again within seconds, however long that is."""
         never = asyncio.Event()
         while True:
-            done = await self.attempt(what, job)
-            await set_within(poke or never, interval_s() if done else min(interval_s(), _FAILED_AGAIN_S))
+            worked = Worked(job)
+            done = await self.attempt(what, lambda: worked)  # noqa: B023 (called at once)
+            pause_s = interval_s() if done else min(interval_s(), _FAILED_AGAIN_S)
+            await asyncio.sleep(worked.rest_s)
+            await set_within(poke or never, max(pause_s - worked.rest_s, 0.0))
             if poke is not None:
                 poke.clear()

@@ -7,6 +7,7 @@ pure; `Opener` asks the clusters and matches the target's tail (`transfer.tail`)
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ SOURCE_RECREATED, TARGET_RECREATED = "source topic re-created", "target topic re
 
 _LONGEST_TAIL = 64 << 20
 """Bytes of the target's tail that are compared; a link stores progress far more often than that."""
+
+_TAILS_AT_A_TIME = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,7 @@ class Opener:
     ) -> None:
         """`told`: see `begin`."""
         self._told = told
+        self._tails = asyncio.Semaphore(_TAILS_AT_A_TIME)
         self._origin = origin
         self._source = source
         self._target = target
@@ -185,15 +189,23 @@ class Opener:
         return beginning
 
     async def _ranges(self, source: TopicPartition, target: TopicPartition) -> Ranges:
-        first = await self._source.list_offsets({source: EARLIEST})
-        last = await self._source.list_offsets({source: LATEST}, isolation=Isolation.READ_COMMITTED)
-        end = await self._target.list_offsets({target: LATEST})
-        return Ranges(first[source].offset, last[source].offset, end[target].offset)
+        async def of_source() -> tuple[int, int]:
+            """The start first: it may move up to what is the end now."""
+            first = await self._source.offset(source, EARLIEST)
+            last = await self._source.offset(source, LATEST, isolation=Isolation.READ_COMMITTED)
+            return first.offset, last.offset
+
+        (first, last), end = await asyncio.gather(of_source(), self._target.offset(target, LATEST))
+        return Ranges(first, last, end.offset)
 
     async def _match_tail(self, entry: Entry, ranges: Ranges) -> list[Gap]:
         """Books what the target's tail already holds; returns the gaps found on the way. Nothing is booked
         when a cluster does not answer in full.
         """
+        async with self._tails:
+            return await self._match(entry, ranges)
+
+    async def _match(self, entry: Entry, ranges: Ranges) -> list[Gap]:
         ledger = entry.ledger
         tail = await self._tail(_tp(ledger.target), ledger.runs.target_end, ranges.target_end)
         matcher = TailMatcher(tail, ledger.runs.target_end)

@@ -36,7 +36,7 @@ from transfer.ledger import Copied, DiscontinuityError, Gap, Lineage
 
 _log = logging.getLogger("isthmus.replicator")
 
-_AT_A_TIME = 16
+_AT_A_TIME = 128
 _TRY_AGAIN_S = 1.0
 _DRAIN_S = 10.0
 _PAUSING = "pausing"
@@ -139,11 +139,16 @@ class Partitions:
     def _begin_task(self, account: Account, work: Coroutine[Any, Any, None], name: str = "") -> None:
         task = asyncio.create_task(work, name=name or None)
         self._tasks[account.tp] = task
-        task.add_done_callback(lambda done: self._ended(account.tp, done))
+        task.add_done_callback(lambda done: self._ended(account, done))
 
-    def _ended(self, tp: TopicPartition, task: asyncio.Task[None]) -> None:
-        if self._tasks.get(tp) is task:
-            del self._tasks[tp]
+    def _ended(self, account: Account, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(account.tp) is task:
+            del self._tasks[account.tp]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # nobody has thought of this one: it is not tried again all the time
+            account.reason = repr(error)
+            account.not_before = time.monotonic() + _TRY_AGAIN_S
+            _log.error("%s cannot start", account.tp, exc_info=error)
 
     async def _pause(self, account: Account, why: str) -> None:
         await self._stop(account)

@@ -185,11 +185,13 @@ class Connection:
         *,
         timeout_s: float | None = None,
         encoded: Callable[[int], list[Buffer] | None] | None = None,
+        read: Callable[[memoryview, type[Request[R]], int], R] | None = None,
     ) -> R:
         """The answer to `request`, in the newest common version unless one is given.
 
         `encoded(version)` gives the request's bytes where the caller has them already, for large ones that go
-        to many brokers; None asks for it to be encoded here.
+        to many brokers; None asks for it to be encoded here. `read` decodes the answer's frame where
+        the caller knows better how.
 
         Buffers inside the request must not change before the answer is there. An error code inside the answer
         is the caller's to look at. Raises `ConnectionLostError`, `RequestTimeoutError`, `NotSupportedError`,
@@ -202,6 +204,8 @@ class Connection:
             request, version, self._timeout_s if timeout_s is None else timeout_s, body
         )
         try:
+            if read is not None:
+                return read(frame, type(request), version)
             return decode_response(frame, type(request), version)[1]
         except DecodeError as error:
             raise DecodeError(f"{self.peer}: answer to {_name(type(request))}: {error}") from error

@@ -1,11 +1,14 @@
 """Offsets of partitions: by time, first and last, and deleting what lies before one."""
 
 from collections.abc import Mapping
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
+from protocol.client.errors import ClientError
 from protocol.client.failures import failure
-from protocol.client.retry import RetryPolicy
+from protocol.client.retry import RetryPolicy, retrying
 from protocol.client.spread import Isolation, LeaderCalls, by_topic
+from protocol.client.together import Together
 from protocol.errors import KafkaError
 from protocol.messages.delete_records_request import (
     DeleteRecordsPartition,
@@ -40,39 +43,75 @@ class OffsetCalls(LeaderCalls):
     ) -> dict[TopicPartition, ListedOffset]:
         """First offset whose timestamp is at or after the given one (ms), or for LATEST, EARLIEST,
         MAX_TIMESTAMP. One request per broker."""
-
-        async def at(
-            node: int, part: dict[TopicPartition, int]
-        ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-            request = ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=isolation,
-                timeout_ms=int(self.timeout_s * 1000),
-                topics=[
-                    ListOffsetsTopic(
-                        name=name,
-                        partitions=[
-                            ListOffsetsPartition(
-                                partition_index=tp.partition,
-                                current_leader_epoch=(await self.leader(tp)).epoch,
-                                timestamp=timestamp,
-                            )
-                            for tp, timestamp in rows
-                        ],
-                    )
-                    for name, rows in by_topic(part).items()
-                ],
-            )
-            answer = await self.send_to(node, request)
-            return {
-                (tp := TopicPartition(topic.name, row.partition_index)): failure(row.error_code, tp)
-                if row.error_code
-                else ListedOffset(row.offset, row.timestamp, row.leader_epoch)
-                for topic in answer.topics
-                for row in topic.partitions
-            }
-
+        at = partial(self._listed, isolation)
         return await self.spread(wanted, at, retry or self.retry)
+
+    async def offset(
+        self,
+        tp: TopicPartition,
+        at: int,
+        *,
+        isolation: int = Isolation.READ_UNCOMMITTED,
+        retry: RetryPolicy | None = None,
+    ) -> ListedOffset:
+        """As `list_offsets`, of one partition. Those asked for at the same moment share a request for each
+        broker, so that one that is silent holds up its own partitions alone."""
+
+        async def attempt() -> ListedOffset:
+            key = (await self.leader(tp)).node, at, isolation
+            together = self._together.get(key)
+            if together is None:
+                together = self._together[key] = Together(partial(self._offsets, *key))
+            try:
+                return await together.one(tp)
+            except KafkaError as error:
+                raise self.moved(tp, error) from None
+            except ClientError:
+                self.forget_leader(tp)
+                raise
+
+        return await retrying(attempt, retry or self.retry)
+
+    @cached_property
+    def _together(self) -> dict[tuple[int, int, int], Together[TopicPartition, ListedOffset]]:
+        return {}
+
+    async def _offsets(
+        self, node: int, at: int, isolation: int, tps: list[TopicPartition]
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        return await self._listed(isolation, node, dict.fromkeys(tps, at))
+
+    async def _listed(
+        self, isolation: int, node: int, part: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        """What this broker answers about its partitions."""
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            timeout_ms=int(self.timeout_s * 1000),
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=tp.partition,
+                            current_leader_epoch=(await self.leader(tp)).epoch,
+                            timestamp=timestamp,
+                        )
+                        for tp, timestamp in rows
+                    ],
+                )
+                for name, rows in by_topic(part).items()
+            ],
+        )
+        answer = await self.send_to(node, request)
+        return {
+            (tp := TopicPartition(topic.name, row.partition_index)): failure(row.error_code, tp)
+            if row.error_code
+            else ListedOffset(row.offset, row.timestamp, row.leader_epoch)
+            for topic in answer.topics
+            for row in topic.partitions
+        }
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, retry: RetryPolicy | None = None

@@ -28,6 +28,7 @@ from protocol.client.errors import (
 from protocol.client.metadata import Broker, Leader, LeaderCache, Metadata, TopicMetadata, read_metadata
 from protocol.client.pool import Address, ConnectionPool
 from protocol.client.retry import NO_RETRIES, RetryPolicy, may_be_cured, retrying
+from protocol.client.same_again import SameAgain
 from protocol.client.security import PLAINTEXT, ClientSecurity
 from protocol.codec.schema import Request, Response
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -86,6 +87,7 @@ class Router:
         self.controller_id = -1
         self.brokers: Mapping[int, Broker] = {}
         self._cache = LeaderCache()
+        self._all_topics: SameAgain[MetadataResponse, Metadata] = SameAgain()
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._wanted: set[str] = set()
         self._refreshing = asyncio.Lock()
@@ -266,10 +268,14 @@ class Router:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
 
-        def ask(connection: Connection) -> Awaitable[MetadataResponse]:
-            return _send(connection, request, None, self.short_s)
+        read = self._all_topics.read if topics is None else None
 
-        found = read_metadata(await retrying(partial(self._ask_around, ask), retry))
+        def ask(connection: Connection) -> Awaitable[MetadataResponse]:
+            version = connection.version_of(MetadataRequest)
+            return connection.send(request, version, timeout_s=self.short_s, read=read)
+
+        answer = await retrying(partial(self._ask_around, ask), retry)
+        found = read_metadata(answer) if topics is not None else self._all_topics.made(answer, read_metadata)
         if self.cluster_id is not None and found.cluster_id not in (self.cluster_id, None):
             raise WrongClusterError(
                 f"{_text(self._bootstrap)} was cluster {self.cluster_id} and now is {found.cluster_id}"

@@ -22,6 +22,7 @@ from replicator.acknowledgements import Kind
 from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 from replicator.filters import NameFilter
 from replicator.group_rules import in_short
+from replicator.jobs import Worked
 from replicator.metrics import LinkMetrics, known, known_count
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.counting import Counting
@@ -166,8 +167,9 @@ class Mirrors:
 
     async def _every(self, what: str, seconds: float, job: Callable[[], Awaitable[None]]) -> None:
         while True:
+            worked = Worked(job)
             try:
-                await job()
+                await worked
                 if self._troubles.pop(what, None) is not None:
                     _log.info("%s: %s works again", self._settings.name, what)
             except WrongClusterError:
@@ -176,7 +178,7 @@ class Mirrors:
                 if self._troubles.note(what, error):
                     _log.warning("%s: %s: %s", self._settings.name, what, error)
                 self._metrics.errors.labels(self._settings.name, what).inc()
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(max(seconds, worked.rest_s))
 
     async def _look(self) -> None:
         """Topics come and grow; those that are no mirrors any more leave."""

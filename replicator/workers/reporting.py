@@ -61,9 +61,9 @@ class Reporting:
         self._said, self._said_at = shape, time.monotonic()
         mine = self._report()
         rows: dict[str, bytes | None] = {mine.key: mine.encode()}
-        everybody = reports(self._parts.store.progress.notes)
         members = {info.incarnation for info in self._crew.orders.members.values()}
         if self._crew.leading and members:
+            everybody = reports(self._parts.store.progress.notes)
             former = self._crew.former
             gone = [
                 one

@@ -119,6 +119,9 @@ class Source:
     async def list_offsets(self, spots: Any, **_: object) -> dict[TopicPartition, ListedOffset]:
         return {tp: ListedOffset(0 if spot == EARLIEST else self.end, -1, -1) for tp, spot in spots.items()}
 
+    async def offset(self, tp: TopicPartition, spot: int, **_: object) -> ListedOffset:
+        return (await self.list_offsets({tp: spot}))[tp]
+
     async def fetch(self, tp: TopicPartition, position: int, **_: object) -> Fetched:
         return Fetched(tp, memoryview(b"".join(self._from(position))), self.end, self.end, 0)
 

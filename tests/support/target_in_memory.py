@@ -135,6 +135,9 @@ class TargetInMemory:
             for tp, spot in spots.items()
         }
 
+    async def offset(self, tp: TopicPartition, spot: int, **_: object) -> ListedOffset:
+        return (await self.list_offsets({tp: spot}))[tp]
+
     async def fetch(self, tp: TopicPartition, offset: int, **_: object) -> Fetched:
         await asyncio.sleep(0)
         log = self.logs[tp]

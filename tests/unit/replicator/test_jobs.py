@@ -1,6 +1,7 @@
 """The periodic jobs of a link: what failed is tried again within seconds, however seldom the job is."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from protocol.errors import ProtocolError
 from replicator import jobs as module
-from replicator.jobs import Jobs
+from replicator.jobs import Jobs, Worked
 from replicator.metrics import LinkMetrics
 
 
@@ -30,5 +31,64 @@ async def test_a_job_that_failed_does_not_wait_for_its_next_turn(
     jobs = Jobs("east->west", LinkMetrics("east->west", CollectorRegistry()))
     with pytest.raises(asyncio.CancelledError):
         await jobs.every("ACLs", lambda: 600.0, job)
-    assert waited == [again_s]
+    assert waited == [pytest.approx(again_s, abs=0.5)]
     assert ("ACLs" in jobs.troubles) is fails
+
+
+def busy(cpu_s: float) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        pass
+
+
+async def test_a_job_rests_for_what_it_has_worked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for what others did meanwhile, nor for its waiting."""
+    slept: list[float] = []
+
+    async def job() -> None:
+        busy(0.02)
+        others = asyncio.create_task(asyncio.to_thread(time.sleep, 0.1))
+        asyncio.get_running_loop().call_soon(busy, 0.1)
+        await others
+        busy(0.01)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        raise asyncio.CancelledError
+
+    jobs = Jobs("east->west", LinkMetrics("east->west", CollectorRegistry()))
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await jobs.every("metrics", lambda: 0.5, job)
+    assert 20 * 0.03 <= slept[0] < 20 * 0.06
+
+
+async def test_a_job_hears_of_its_end_and_of_its_errors() -> None:
+    """The job is awaited as if nobody measured it."""
+    said: list[str] = []
+
+    async def job() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            said.append("cancelled")
+            await asyncio.sleep(0)
+            said.append("cleaned up")
+            raise
+
+    async def run(worked: Worked) -> None:
+        await worked
+
+    task = asyncio.create_task(run(Worked(job)))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert said == ["cancelled", "cleaned up"]
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ProtocolError("not now")
+
+    with pytest.raises(ProtocolError, match="not now"):
+        await Worked(fails)

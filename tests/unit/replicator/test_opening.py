@@ -44,6 +44,9 @@ class Side:
     async def list_offsets(self, at: dict[TopicPartition, int], **_: object) -> object:
         return {tp: Listed({EARLIEST: self.first, LATEST: self.end}[which]) for tp, which in at.items()}
 
+    async def offset(self, tp: TopicPartition, which: int, **_: object) -> object:
+        return (await self.list_offsets({tp: which}))[tp]  # type: ignore[index]
+
     async def fetch(self, tp: TopicPartition, offset: int, **_: object) -> Fetched:
         self.asked.append(offset)
         assert self.first <= offset < self.end, "out of range"

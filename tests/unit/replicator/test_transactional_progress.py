@@ -405,3 +405,23 @@ async def test_a_gap_at_the_source_begins_where_stored_progress_ends(book):
     assert [(gap.start, gap.end) for gap in account.entry.ledger.gaps] == [(100, 120)]
     assert partitions._held(account)
     assert account.resume_at == -1
+
+
+async def test_a_start_that_fails_as_nobody_has_thought_of_is_said_and_not_tried_all_the_time(book, caplog):
+    partitions = Partitions(None, None, None, None, {}, book, ProgressStore(Log(), "links"), None)
+    tried = []
+
+    async def open_it(account):
+        tried.append(account.tp)
+        raise AttributeError("a fault of ours")
+
+    partitions._open = open_it
+    account = book.accounts[TP]
+    account.state = State.WAITING
+    for _ in range(50):
+        partitions._start_or_pause(account)
+        await asyncio.sleep(0.005)
+    await partitions.close()
+    assert len(tried) == 1
+    assert "a fault of ours" in account.reason
+    assert "cannot start" in caplog.text
