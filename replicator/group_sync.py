@@ -30,6 +30,7 @@ from replicator.group_rules import (
     why_not_synced,
     why_refused,
 )
+from replicator.jobs import Worked
 from replicator.translate import GroupTranslation, translate_group
 from transfer.ledger import PartitionLedger
 
@@ -350,6 +351,6 @@ async def _some_at_a_time(keys: list[K], call: Callable[[K], Awaitable[V]]) -> d
 
     async def one(key: K) -> V:
         async with slots:
-            return await call(key)
+            return await Worked(lambda: call(key))
 
     return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))

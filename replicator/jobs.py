@@ -13,8 +13,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from protocol.client import WrongClusterError
 from protocol.errors import ProtocolError
@@ -24,20 +25,22 @@ from replicator.troubles import Troubles
 
 _log = logging.getLogger("isthmus.replicator")
 
+V = TypeVar("V")
 Job = Callable[[], Awaitable[object]]
 
 _TRY_AGAIN_S = 1.0
 _FAILED_AGAIN_S = 5.0
-_RESTS = 20
+_RESTS = 50
 _LONGEST_REST_S = 5.0
 
 
-class Worked:
+class Worked(Generic[V]):
     """Awaits a job. `held_s` is how long its own turns have held up everything else: others' turns meanwhile
-    and waiting for answers do not count, being short of a processor does.
+    and waiting for answers do not count, being short of a processor does. Tasks of its own count where they
+    await a `Worked` themselves.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Callable[[], Awaitable[V]]) -> None:
         self._job = job
         self.held_s = 0.0
 
@@ -46,23 +49,40 @@ class Worked:
         """Before it may work again."""
         return min(_RESTS * self.held_s, _LONGEST_REST_S)
 
-    def __await__(self) -> Generator[Any, Any, None]:
+    def __await__(self) -> Generator[Any, Any, V]:
+        whole = _whole.get()
+        if whole is None:
+            _whole.set(self)
+        try:
+            return (yield from self._timed(whole))
+        finally:
+            if whole is None:
+                _whole.set(None)
+
+    def _timed(self, whole: Worked[Any] | None) -> Generator[Any, Any, V]:
         turns = self._job().__await__()
         turn: Callable[[], Any] = partial(turns.send, None)
         while True:
             began = time.perf_counter()
             try:
                 waits_for = turn()
-            except StopIteration:
-                return
+            except StopIteration as done:
+                return cast("V", done.value)
             finally:
-                self.held_s += time.perf_counter() - began
+                took = time.perf_counter() - began
+                self.held_s += took
+                if whole is not None:
+                    whole.held_s += took
             try:
                 yield waits_for
             except BaseException as error:  # noqa: BLE001 (cancelled, most of all)
                 turn = partial(turns.throw, error)
             else:
                 turn = partial(turns.send, None)
+
+
+_whole: ContextVar[Worked[Any] | None] = ContextVar("_whole", default=None)
+"""The job that this task works for."""
 
 
 class Jobs:

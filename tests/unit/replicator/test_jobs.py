@@ -60,7 +60,26 @@ async def test_a_job_rests_for_what_it_has_worked_itself(monkeypatch: pytest.Mon
     monkeypatch.setattr(module.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await jobs.every("metrics", lambda: 0.5, job)
-    assert 20 * 0.03 <= slept[0] < 20 * 0.06
+    assert 50 * 0.03 <= slept[0] < 50 * 0.06
+
+
+async def test_what_the_tasks_of_a_job_work_counts_as_its_own() -> None:
+    async def one(number: int) -> int:
+        busy(0.01)
+        return number
+
+    async def part(number: int) -> int:
+        return await Worked(lambda: one(number))
+
+    async def job() -> list[int]:
+        return await asyncio.gather(*map(part, range(3)))
+
+    worked = Worked(job)
+    assert await worked == [0, 1, 2]
+    assert 0.03 <= worked.held_s < 0.06
+    other = Worked(lambda: one(7))
+    assert await other == 7
+    assert worked.held_s < 0.06
 
 
 async def test_a_job_hears_of_its_end_and_of_its_errors() -> None:
