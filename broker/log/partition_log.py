@@ -146,6 +146,7 @@ class Log(FullAppend):
         """Drop everything and begin anew at `offset` (the leader's log starts behind our end)."""
         with self._flush_lock, self._reported():
             self._truncations += 1
+            snapshots.drop(self.directory)
             self.segments.replace_all(offset, self._config, self.clock.now_ms())
             self.start_offset = offset
             self._set_end(offset)

@@ -50,6 +50,11 @@ def prune(directory: str, segment_starts: Iterable[int]) -> None:
     remove_files([_path(directory, at) for at in _offsets(directory)[:-1] if at not in wanted])
 
 
+def drop(directory: str) -> None:
+    """For a log that begins anew: what producers had open in what is gone never ends here."""
+    remove_files([_path(directory, at) for at in _offsets(directory)])
+
+
 def rebuild(
     directory: str,
     producers: ProducerStates,

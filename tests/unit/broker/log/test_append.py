@@ -377,3 +377,17 @@ def test_the_last_stable_offset_is_never_before_the_start(open_log: OpenLog) -> 
     log.append(marker(8, 0, commit=False), 0, Origin.COORDINATOR)
     log.high_watermark = 5
     assert log.last_stable_offset == 5
+
+
+def test_a_log_that_begins_anew_knows_no_transaction_of_before(open_log: OpenLog) -> None:
+    """Its end was among what is not there: nobody would ever end it."""
+    log = open_log()
+    log.append(batch(2, producer=(8, 0, 0), transactional=True), 0)
+    log.roll()
+    log.truncate_fully(50)
+    assert log.producers.open_transactions() == []
+    log.append(batch(2), 0)
+    log.high_watermark = log.end_offset
+    assert log.last_stable_offset == 52
+    log.close()
+    assert open_log(clean=True).last_stable_offset == 52
