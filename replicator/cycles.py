@@ -8,7 +8,8 @@ before they start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import pairwise
 
 from replicator.naming import Naming
 
@@ -18,10 +19,14 @@ def is_cycle(topic: str, naming: Naming) -> bool:
     return naming.target in naming.hops(topic)
 
 
-def would_circle(links: Iterable[tuple[str, str, bool]]) -> list[tuple[str, ...]]:
+def would_circle(
+    links: Iterable[tuple[str, str, bool]], mirrors: Collection[tuple[str, str]] = ()
+) -> list[tuple[str, ...]]:
     """Circles among links (source, target, identity) that names cannot break: each as the aliases on its way.
 
-    One prefix link inside a circle breaks it, because its target's name stays in the topic's name.
+    One prefix link inside a circle breaks it, because its target's name stays in the topic's name. `mirrors`
+    (source, target) are those of the links that keep offsets: of them alone none is a circle, since a mirror
+    of a topic of the target is never mirrored back; another link copies it like any topic.
     """
     edges: dict[str, list[str]] = {}
     for source, target, identity in links:
@@ -30,7 +35,7 @@ def would_circle(links: Iterable[tuple[str, str, bool]]) -> list[tuple[str, ...]
     circles: dict[frozenset[str], tuple[str, ...]] = {}
     for start in edges:
         _walk(edges, (start,), circles)
-    return list(circles.values())
+    return [way for way in circles.values() if not {*pairwise(way)} <= {*mirrors}]
 
 
 def _walk(

@@ -103,13 +103,11 @@ def circles(links: Sequence[LinkSettings]) -> list[str]:
     stamped = {
         (link.source.alias, link.target.alias)
         for link in links
-        if link.origin_headers and not link.origin_headers_ignored
+        if link.origin_headers and not link.origin_headers_ignored and link.offsets != "identical"
     }
-    # A mirror of a topic of the target is never mirrored back: links there and back may both be declared.
+    mirrors = {(link.source.alias, link.target.alias) for link in links if link.offsets == "identical"}
     found = would_circle(
-        (link.source.alias, link.target.alias, link.naming == "identity")
-        for link in links
-        if link.offsets != "identical"
+        ((link.source.alias, link.target.alias, link.naming == "identity") for link in links), mirrors
     )
     return [
         f"{' -> '.join(way)}: the same records would go round for ever, since names do not change there;"

@@ -64,15 +64,17 @@ def _links(document: dict[str, Any]) -> Iterator[Found]:
 def _circles(document: dict[str, Any]) -> Iterator[Found]:
     """Links with identical names that would carry the same records round (every link of a way may stamp)."""
     identity: dict[tuple[str, str], str] = {}
+    mirrors: set[tuple[str, str]] = set()
     stamped: set[tuple[str, str]] = set()
     for name, body in _items(document, "links"):
         match = LINK.fullmatch(name)
-        mirrors = body.get("offsets") == "identical"  # never mirrored back
-        if match is not None and body.get("naming") == "identity" and not mirrors:
+        if match is not None and body.get("naming") == "identity":
             identity[match["source"], match["target"]] = name
-            if body.get("origin_headers") is True and body.get("origin_headers_ignored") is not True:
+            if body.get("offsets") == "identical":
+                mirrors.add((match["source"], match["target"]))
+            elif body.get("origin_headers") is True and body.get("origin_headers_ignored") is not True:
                 stamped.add((match["source"], match["target"]))
-    for way in would_circle((source, target, True) for source, target in identity):
+    for way in would_circle(((*ends, True) for ends in identity), mirrors):
         for step in pairwise(way) if not stamped.issuperset(pairwise(way)) else ():
             yield (
                 ("links", identity[step], "naming"),

@@ -176,3 +176,13 @@ def test_circles_are_named_unless_every_link_of_them_stamps():
     assert len(circles([link("a", "b", **stamped), link("b", "a", **ignoring)])) == 1
     assert circles([there, link("b", "a", naming="prefix")]) == []
     assert circles([link("hub", one) for one in "abc"]) == []
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+def test_a_mirror_and_a_link_that_copies_it_back_are_a_circle(stamped):
+    """A mirror holds its source's batches as they are, so nothing says in them that they were there."""
+    mirrors = {"offsets": "identical"}
+    assert circles([link("a", "b", **mirrors), link("b", "a", **mirrors)]) == []
+    (text,) = circles([link("a", "b", **mirrors), link("b", "a", origin_headers=stamped)])
+    assert "a -> b -> a" in text
+    assert circles([link("a", "b", **mirrors), link("b", "a", naming="prefix")]) == []

@@ -110,6 +110,13 @@ def test_identity_naming_both_ways_would_circle() -> None:
     parse_topology(text.replace("west->east: {naming: identity}", "west->east: {}"))
 
 
+def test_a_mirror_that_is_copied_back_would_circle() -> None:
+    mirrors = "{naming: identity, offsets: identical}"
+    text = GOOD.replace("{topics: [orders]}", mirrors) + "  west->east: {naming: identity}\n"
+    assert [line for line, _ in problems_of(text)] == [9, 10]
+    parse_topology(text.replace("west->east: {naming: identity}", f"west->east: {mirrors}"))
+
+
 def test_the_example_is_valid() -> None:
     assert load_topology(Path("examples/two-datacenters.yaml")).links
     assert load_topology(Path("examples/links.yaml")).links["east->west"].exactly_once
