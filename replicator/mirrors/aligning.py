@@ -21,6 +21,7 @@ from replicator.mirrors.lineage import HEADROOM, is_of_a_switch
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.terms import raised
+from replicator.mirrors.topics import compacted
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -75,7 +76,7 @@ class Aligner:
             end = await self._begin(part, stand, first)
             if end is None:
                 continue
-            part.aligned(max(stand.start, min(first, end)), end, leaders[part.tp].epoch)
+            part.aligned(stand.start, end, leaders[part.tp].epoch)
             part.heard(first, last, now_ms)
 
     async def _is_same(self, part: MirrorPartition) -> bool:
@@ -138,7 +139,10 @@ class Aligner:
         )
         part.notes.append(text)
         await self._take_back(part.tp, common)
-        await self._target.settle_mirror(part.tp, part.source_text, stand.leader_epoch, cut_to=common)
+        cut_to = common
+        if await compacted(self._target, [part.tp.topic]):  # by what is cut off, perhaps
+            cut_to = min(common, (await self._source.list_offsets({part.tp: EARLIEST}))[part.tp].offset)
+        await self._target.settle_mirror(part.tp, part.source_text, stand.leader_epoch, cut_to=cut_to)
         await self._take_back(part.tp, common)  # members may have joined again and read the same meanwhile
         return await self._target.mirror_stand(part.tp, part.source_text)
 

@@ -262,7 +262,7 @@ class Copying:
             return False
 
     def _take(self, part: MirrorPartition, found: Fetched) -> None:
-        moves = found.log_start_offset > part.source_start
+        moves = found.log_start_offset > part.start
         part.heard(found.log_start_offset, found.high_watermark, now_ms())
         stop, next_offset, newest_ms = whole(found.records)
         if stop and next_offset > part.position:
@@ -347,6 +347,8 @@ class Copying:
                 self._refused(part, answer)
             else:
                 part.done(piece)
+                if answer.stand is not None:
+                    part.start = answer.stand.start
                 self._on_copied(part, piece)
 
     def _refused(self, part: MirrorPartition, answer: MirrorAnswer | None) -> None:

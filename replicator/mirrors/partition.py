@@ -86,6 +86,11 @@ class MirrorPartition:
         return max(self.source_end - self.end, 0)
 
     @property
+    def to_let_go(self) -> int:
+        """Offsets that the mirror still has, and the source has not any more."""
+        return max(min(self.source_start, self.end) - self.start, 0)
+
+    @property
     def needs_a_person(self) -> bool:
         """Nothing is asked about it again by itself."""
         return self.state in (State.HELD, State.STOPPED)
@@ -141,7 +146,6 @@ class MirrorPartition:
             self.bytes += size
             self.records += piece.next_offset - self.end
             self.end = piece.next_offset
-            self.start = max(self.start, min(piece.source_start, self.end))
             if self.level:
                 self.level_ms = self.heard_ms  # what it has taken in since nobody knows
 

@@ -31,7 +31,7 @@ from replicator.mirrors.groups import take_back
 from replicator.mirrors.lineage import ERA, FENCED, HEADROOM, TURNED, MirrorSource
 from replicator.mirrors.parting import common_end
 from replicator.mirrors.terms import portions, raised, settled
-from replicator.mirrors.topics import mirror_text
+from replicator.mirrors.topics import compacted, mirror_text
 from replicator.settings import LinkSettings
 from replicator.whole_batches import whole_batches
 
@@ -223,9 +223,10 @@ async def _heads(client: ClusterClient, tp: TopicPartition, start: int, end: int
 
 
 def _same(one: BatchHeader, other: BatchHeader) -> bool:
-    """Compaction leaves a batch its place and its producer, and takes records with their times."""
+    """Compaction leaves a batch its place and its producer, and takes records with their times; on both sides
+    perhaps as many, and others."""
     places = [(each.base_offset, each.last_offset, each.producer_id) for each in (one, other)]
-    whole = one.record_count == other.record_count
+    whole = all(each.record_count == each.last_offset - each.base_offset + 1 for each in (one, other))
     return places[0] == places[1] and (not whole or one.max_timestamp == other.max_timestamp)
 
 
@@ -246,34 +247,50 @@ async def reverse(
     folder: Path,
     say: Say,
 ) -> list[Parting]:
-    """The old side's topics are mirrors of the new side's, cut to where both parted. Raises ProtocolError."""
+    """The old side's topics are mirrors of the new side's, cut to where both parted. Raises ProtocolError;
+    SwitchRefused for a side that can hold no mirrors, once what only it has is saved.
+    """
     there = (await new.metadata(list(names))).topics
     ids = {name: there[name].topic_id for name in names}
     texts = {name: MirrorSource.of(back, new.cluster_id, ids[name]).text for name in names}
     marks = {name: MirrorSource.of(f"{TURNED} {back}", new.cluster_id, ids[name]).text for name in names}
     try:
         await changed(old, {name: Change(marks[name], mine) for name, mine in names.items()})
-    except NotSupportedError as error:
-        text = "the old source is no cluster of isthmus, so it cannot be a mirror"
-        raise SwitchRefused(f"{text}: {error}") from None
+    except NotSupportedError:
+        await _save_all(old, await partings(old, new, names), folder, say)
+        raise SwitchRefused(
+            "the old source is no cluster of isthmus, so it cannot be a mirror. What only it has is saved to"
+            f" {folder}, as far as it has been written by now; nothing was changed. The way back:"
+            " delete its topics, copy them back with a link that translates offsets, and mirror them anew"
+        ) from None
     await heard(old, marks)
     now = {name: None if mine is None else marks[name] for name, mine in names.items()}
     done = await partings(old, new, now)  # once more: nobody writes any more
-    for parting in done:
-        if parting.records:
-            tp = TopicPartition(parting.topic, parting.partition)
-            parting.saved_to = str(await save(old, tp, parting, folder))
-            say(f"{tp}: {parting.records} records of the old side are saved to {parting.saved_to}")
+    await _save_all(old, done, folder, say)
     ends = {TopicPartition(each.topic, each.partition): each.common_end for each in done}
     await _take_back(old, ends, say)
-    for some in portions(done):
-        of = {TopicPartition(each.topic, each.partition): each.common_end for each in some}
-        await _cut(old, new, {tp: marks[tp.topic] for tp in of}, of)
+    cut_to = ends | await _filled_anew(old, new, done, say)
+    for some in portions(cut_to):
+        await _cut(old, new, {tp: marks[tp.topic] for tp in some}, {tp: cut_to[tp] for tp in some})
     await _take_back(old, ends, say)  # members may have joined again and read the same meanwhile
     await changed(old, {name: Change(texts[name], marks[name]) for name in names})
     await heard(old, texts)
     say(f"mirrors of {back}: {', '.join(sorted(names))}")
     return done
+
+
+async def _filled_anew(
+    old: ClusterClient, new: ClusterClient, done: list[Parting], say: Say
+) -> dict[TopicPartition, int]:
+    """Where those go on of which the old side perhaps lacks what both had: it was compacted by later records,
+    which are cut off."""
+    cut = [TopicPartition(each.topic, each.partition) for each in done if each.records]
+    names = await compacted(old, {tp.topic for tp in cut})
+    asked = {tp: EARLIEST for tp in cut if tp.topic in names}
+    found = {tp: at.offset for tp, at in (await new.list_offsets(asked) if asked else {}).items()}
+    for tp, offset in sorted(found.items()):
+        say(f"{tp}: compacted by what is cut off, perhaps: it is copied anew from offset {offset}")
+    return found
 
 
 async def _take_back(old: ClusterClient, ends: Mapping[TopicPartition, int], say: Say) -> None:
@@ -296,6 +313,14 @@ async def _cut(
     longer = {tp: stand for tp, stand in stands.items() if stand.end > ends[tp]}
     if longer:
         await settled(old, texts, longer, ends)
+
+
+async def _save_all(old: ClusterClient, done: list[Parting], folder: Path, say: Say) -> None:
+    for parting in done:
+        if parting.records:
+            tp = TopicPartition(parting.topic, parting.partition)
+            parting.saved_to = str(await save(old, tp, parting, folder))
+            say(f"{tp}: {parting.records} records of the old side are saved to {parting.saved_to}")
 
 
 async def save(client: ClusterClient, tp: TopicPartition, parting: Parting, folder: Path) -> Path:

@@ -234,7 +234,7 @@ async def _left(
     if stopped:
         raise SwitchRefused(f"{stopped[0].tp}: {stopped[0].problem}")
     left = sum(
-        end if part.source_end < 0 else max(end - part.end, 0)
+        end if part.source_end < 0 else max(end - part.end, 0) + part.to_let_go
         for tp, part in copying.partitions.items()
         for end in [ends[tp]]
     ) + sum(max(ends[tp] - end, 0) for tp, end in ended.items())

@@ -8,7 +8,7 @@ left alone, always: it is somebody's, or has been promoted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from protocol.client import ClusterClient, ConfigEntry, NewTopic, TopicMetadata
@@ -126,3 +126,14 @@ def mirror_text(settings: Mapping[str, ConfigEntry]) -> str | None:
     """Whose mirror a topic is by its settings; None: nobody's."""
     entry = settings.get(MIRROR_SOURCE)
     return (entry.value or None) if entry is not None else None
+
+
+async def compacted(client: ClusterClient, names: Collection[str]) -> set[str]:
+    """Topics of which records may have gone because of later ones: a log of theirs that is cut back lacks
+    those as well, and has to be filled anew. Raises ProtocolError."""
+    configs = await client.describe_configs(list(names)) if names else {}
+    return {
+        name
+        for name, entries in configs.items()
+        if (entry := entries.get("cleanup.policy")) is not None and "compact" in (entry.value or "")
+    }
