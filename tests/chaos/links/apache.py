@@ -41,11 +41,12 @@ SETTINGS: Mapping[str, str] = {
 class ApacheBroker(RelayedBroker):
     """`advertised` is the relay's port. Skips aloud (pytest) where Java or the jars are not there."""
 
-    def __init__(self, directory: Path, advertised: int) -> None:
+    def __init__(self, directory: Path, advertised: int, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(directory, "", 1)
         self.port, self._controller = free_ports(2)
         self._logging = kafka_script().parent / "log4j2.properties"
         self._advertised = advertised
+        self._settings = dict(settings or {})
         self._file = directory / "server.properties"
 
     def command(self) -> list[str]:
@@ -73,6 +74,7 @@ class ApacheBroker(RelayedBroker):
         controller = f"127.0.0.1:{self._controller}"
         texts = {
             **SETTINGS,
+            **self._settings,
             "controller.quorum.voters": f"1@{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._advertised}",

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from tests.chaos.claims import LeftOut
 from tests.chaos.links.faults import Kind
-from tests.chaos.links.schedule import steps
+from tests.chaos.links.schedule import WEIGHTS, steps
 from tests.chaos.links.world import SIDES, LinkWorld
 from tests.chaos.person import Person
 
@@ -22,13 +22,20 @@ class Breaking:
     """`faults` by name. `done` counts them, `failed` says which did not work; `words` are unclean elections
     that were asked for."""
 
-    def __init__(self, world: LinkWorld, seed: int, faults: Mapping[str, Kind]) -> None:
+    def __init__(
+        self,
+        world: LinkWorld,
+        seed: int,
+        faults: Mapping[str, Kind],
+        often: Mapping[str, int] = WEIGHTS,
+    ) -> None:
         self.done: Counter[str] = Counter()
         self.failed: list[str] = []
         self.words = 0
         self._world = world
         self._seed = seed
         self._faults = faults
+        self._often = often
         self._lock = threading.Lock()
 
     def run(self, seconds: float, kinds: Sequence[str] | None, lanes: int) -> None:
@@ -44,7 +51,7 @@ class Breaking:
             thread.join()
 
     def _lane(self, lane: int, end: float, kinds: Sequence[str] | None) -> None:
-        for step in steps(self._seed, lane, kinds):
+        for step in steps(self._seed, lane, kinds, self._often):
             time.sleep(min(step.rest_s, max(0.0, end - time.monotonic())))
             if time.monotonic() >= end:
                 return

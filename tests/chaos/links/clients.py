@@ -81,10 +81,14 @@ def send(
     partition: int,
     name: bytes,
     told: Callable[[KafkaError | None, Message], None],
-) -> None:
-    """A record of that name, with or without padding, key and headers."""
+    keys: int = 0,
+) -> bytes | None:
+    """A record of that name, with or without padding, key and headers; returns the key, always one of as many
+    as `keys` says where it says so."""
     padding = chance.choice([b"", b"x" * 50, b"abc" * 300, chance.randbytes(500)])
     key = chance.choice([None, b"", b"key-%d" % chance.randrange(50)])
+    if keys:
+        key = b"key-%d" % chance.randrange(keys)
     headers = [("h", name), ("empty", b""), ("null", None)][: chance.randrange(4)]
     producer.produce(
         topic,
@@ -94,6 +98,7 @@ def send(
         headers=headers,
         on_delivery=told,
     )
+    return key
 
 
 def place_of(message: Message) -> tuple[str, int]:

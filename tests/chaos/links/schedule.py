@@ -52,11 +52,13 @@ class Step:
     """Nothing more from this lane afterwards for this long."""
 
 
-def steps(seed: int, lane: int, kinds: Sequence[str] | None = None) -> Iterator[Step]:
-    """Without end. `kinds` limits them."""
+def steps(
+    seed: int, lane: int, kinds: Sequence[str] | None = None, often: Mapping[str, int] = WEIGHTS
+) -> Iterator[Step]:
+    """Without end. `kinds` limits them; `often` says which there are, and how often each comes."""
     chance = random.Random(f"links {seed} {lane}")
-    names = list(kinds or WEIGHTS)
-    weights = [WEIGHTS[name] for name in names]
+    names = list(kinds or often)
+    weights = [often[name] for name in names]
     while True:
         yield Step(
             kind=chance.choices(names, weights)[0],

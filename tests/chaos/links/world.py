@@ -123,15 +123,19 @@ class LinkWorld:
         workers: int = 1,
         link_settings: Mapping[str, object] | None = None,
         apache: str | None = None,
+        broker_settings: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`program` runs the links: a module and what comes before `replicate` on its command line. The side
-        `apache` is one broker of Apache Kafka.
+        `apache` is one broker of Apache Kafka. `broker_settings` hold for all brokers.
         """
         self.say = say
         self.directory = directory
         self.file = directory / "topology.yaml"
         self.ended: Counter[str] = Counter()
+        self._broker_settings = dict(broker_settings or {})
+        self.topic_settings: dict[str, Mapping[str, str]] = {}
+        """By name, of topics that are made with any."""
         self.network = Network()
         self.zookeeper = start_zookeeper(directory / "zookeeper")
         self.brokers: dict[str, OurBroker | ApacheBroker] = {}
@@ -163,7 +167,7 @@ class LinkWorld:
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
 
     def _apache(self, name: str) -> ApacheBroker:
-        broker = ApacheBroker(self.directory / name, self.network.listen(name))
+        broker = ApacheBroker(self.directory / name, self.network.listen(name), self._broker_settings)
         self.network.point(name, broker.port)
         return broker
 
@@ -173,7 +177,7 @@ class LinkWorld:
             self.directory / name,
             chroot,
             number,
-            settings=SETTINGS,
+            settings={**SETTINGS, **self._broker_settings},
             arguments=("--advertised-listener", f"PLAINTEXT://127.0.0.1:{self.network.listen(name)}"),
         )
         broker.port = free_port()
@@ -208,7 +212,12 @@ class LinkWorld:
 
     def create_topics(self, side: str, topics: Mapping[str, int]) -> None:
         made = self.admin(side).create_topics(
-            [NewTopic(name, count, len(self.brokers_of(side))) for name, count in topics.items()]
+            [
+                NewTopic(
+                    name, count, len(self.brokers_of(side)), config=dict(self.topic_settings.get(name, {}))
+                )
+                for name, count in topics.items()
+            ]
         )
         for name, future in made.items():
             future.result(60)

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException
 
 from tests.chaos.claims import LeftOut
 from tests.chaos.links.world import ROOT
+from tests.chaos.mirrors.history import History
 from tests.chaos.mirrors.world import MirrorWorld
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class GivenUp(Exception):
 class Operator:
     """`acts` counts what was done, `killed` the commands that were killed; `wrong` is what must not be."""
 
-    def __init__(self, world: MirrorWorld, seed: int, acts: Collection[str] = ()) -> None:
+    def __init__(self, world: MirrorWorld, history: History, seed: int, acts: Collection[str] = ()) -> None:
         """`acts` limits what is done (`ACTS`)."""
         self.acts: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
@@ -57,6 +58,7 @@ class Operator:
         self.wrong: list[str] = []
         self.saved_to = world.directory / "saved"
         self._world = world
+        self._history = history
         self._chance = random.Random(f"operator {seed}")
         self._runs = 0
         self._weights = {name: weight for name, weight in ACTS.items() if not acts or name in acts}
@@ -99,10 +101,13 @@ class Operator:
         if self._is_writable(target):
             return True  # it was killed behind its last step
         if told.code is not None and self._chance.random() < 0.2:
-            self._run("unfence", link)
-            self.acts["unfence"] += 1
-            time.sleep(3)
+            self._gives_up(link)
         return False
+
+    def _gives_up(self, link: str) -> None:
+        self._run("unfence", link)
+        self.acts["unfence"] += 1
+        time.sleep(3)
 
     def _lost(self) -> None:
         world = self._world

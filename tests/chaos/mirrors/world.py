@@ -1,19 +1,23 @@
 """Two clusters of brokers, and a link with identical offsets each way, of which one has something to do.
 
-Adds to `LinkWorld` who is written to, what to, and the lock of whoever changes that.
+Adds to `LinkWorld` who is written to, what to, and the lock of whoever changes that. Where one side is Apache
+Kafka there is one link with identical offsets, from there, and the way back is of another kind (`way_back`).
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from protocol.client.mirror_calls import MIRROR_SOURCE
+from tests.chaos.links.clients import committed_reader
 from tests.chaos.links.world import SIDES, LinkWorld
+from tests.chaos.mirrors.topics import BROKERS, KEEPS
 
 LINK: Mapping[str, object] = {
     "offsets": "identical",
@@ -25,16 +29,42 @@ LINK: Mapping[str, object] = {
 
 class MirrorWorld(LinkWorld):
     def __init__(
-        self, directory: Path, *, program: Sequence[str] = ("isthmus",), say: Callable[[str], None]
+        self,
+        directory: Path,
+        *,
+        program: Sequence[str] = ("isthmus",),
+        apache: str | None = None,
+        say: Callable[[str], None],
     ) -> None:
-        super().__init__(directory, program=program, link_settings=LINK, say=say)
+        super().__init__(
+            directory,
+            program=program,
+            link_settings=LINK,
+            apache=apache,
+            broker_settings=BROKERS,
+            say=say,
+        )
         self.program = program
+        self.apache = apache
+        self.topic_settings = {name: keeps.settings for name, keeps in KEEPS.items()}
         self.active = SIDES[0]
         """The side that clients write to, as the operator has told them."""
         self.written: dict[str, int] = {}
         """Topics that are written to, with their partitions."""
+        self.resting = False
+        """Nobody is to write anywhere."""
+        self.is_quiet: Callable[[], bool] = lambda: True
+        """Whether nobody does."""
+        self.sent: Callable[[], int] = lambda: 0
+        """How many values clients have sent so far."""
+        self.deleted: set[str] = set()
+        """Topics."""
+        self.trimmed: dict[tuple[str, int], int] = {}
+        """Partitions whose records were deleted by request: how many had been sent in all then."""
         self.roles = threading.Lock()
         """Of the operator while roles change, or of whoever changes topics."""
+        self._lives = dict.fromkeys(SIDES, 1)
+        self._away: set[str] = set()
 
     @property
     def other(self) -> str:
@@ -46,8 +76,42 @@ class MirrorWorld(LinkWorld):
         return f"{self.active}->{self.other}"
 
     def begin(self, topics: Mapping[str, int]) -> None:
+        if self.apache is not None:
+            back = f"{self.other}->{self.apache}"
+            for name in self.workers_of(back):
+                del self.workers[name]
         self.start(topics, [self.active])
         self.written = dict(topics)
+
+    def _write_file(self) -> None:
+        super()._write_file()
+        if self.apache is not None:  # nothing with identical offsets goes to Apache Kafka
+            found = json.loads(self.file.read_text())
+            found["links"] = {self.link: found["links"][self.link]}
+            self.file.write_text(json.dumps(found))
+
+    # -- lives of sides
+
+    def life(self, side: str) -> str:
+        """Empty while its topics are deleted and made again."""
+        number = self._lives[side]
+        return "" if side in self._away else side if number == 1 else f"{side}#{number}"
+
+    def ends_life(self, side: str) -> None:
+        self._away.add(side)
+
+    def begins_life(self, side: str) -> None:
+        self._lives[side] += 1
+        self._away.discard(side)
+
+    def lives_before(self) -> set[str]:
+        return {
+            side if number == 1 else f"{side}#{number}"
+            for side, last in self._lives.items()
+            for number in range(1, last)
+        }
+
+    # -- what is where
 
     def mirrors(self, side: str) -> list[str] | None:
         """Topics that are written to, and mirrors at this side; None where it does not say so of all."""
@@ -59,6 +123,21 @@ class MirrorWorld(LinkWorld):
         except (KafkaException, TimeoutError):
             return None
         return [name for name, found in configs.items() if (at := found.get(MIRROR_SOURCE)) and at.value]
+
+    def watermarks(self, side: str, tp: TopicPartition) -> tuple[int, int]:
+        """Where a log begins and ends for readers. Raises KafkaException."""
+        consumer = committed_reader(self.bootstrap(side), "unused")
+        try:
+            low, high = consumer.get_watermark_offsets(tp, timeout=20)
+        finally:
+            consumer.close()
+        return low, high
+
+    def delete_topics(self, side: str, names: Sequence[str]) -> None:
+        """Those that are there; returns when none is. Raises KafkaException."""
+        there = [name for name in names if name in self.partitions(side)]
+        for future in self.admin(side).delete_topics(there).values() if there else ():
+            future.result(60)
 
     def cluster_id(self, side: str) -> str:
         found = self.admin(side).list_topics(timeout=30).cluster_id
