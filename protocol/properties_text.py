@@ -6,6 +6,7 @@ is the text `a.b`, which people who write regular expressions there do not alway
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def as_mapping(properties: list[Property]) -> dict[str, str]:
 def parse_properties(text: str, source: str = "properties") -> list[Property]:
     """As `read_properties_file`, from text; `source` is what errors call it."""
     found: list[Property] = []
-    lines = text.splitlines()
+    lines = re.split(r"\r\n|\r|\n", text)  # Java's ends of lines: a comment in UTF-8 may hold others
     number = 0
     while number < len(lines):
         first, line = number + 1, lines[number].lstrip(" \t\f")

@@ -10,11 +10,17 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.errors import ProtocolError
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from replicator.drift import found_now
+from replicator.mirrormaker.takeover import left_progress
 from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
 
+_RIGHTS = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+)
 _CONNECT_S = 5.0
 _ANSWER_S = 20.0
 
@@ -57,6 +63,8 @@ async def plan_of(settings: LinkSettings) -> LinkPlan:
             await _fill(plan, settings)
     except (ProtocolError, TimeoutError) as error:
         plan.problem = str(error) or f"no answer within {_ANSWER_S:g} s"
+        if isinstance(error, KafkaError) and error.code in _RIGHTS:
+            plan.problem += f"; isthmus links check '{settings.name}' -f FILE says which rights it lacks"
     return plan
 
 
@@ -78,15 +86,20 @@ async def _fill(plan: LinkPlan, settings: LinkSettings) -> None:
             for name, wanted in sorted(found.wanted.items())
         ]
         progress = await ProgressStore(target, settings.progress_topic).refresh()
-        mirrormaker = settings.take_over is not None and settings.take_over.offsets_topic in (
-            (await target.metadata(None)).topics
-        )
-        plan.begins = _begins(settings, progress, mirrormaker=mirrormaker)
+        told = settings.take_over
+        mirrormaker = progress.initial is None and told and await left_progress(target, told.offsets_topic)
+        plan.begins = _begins(settings, progress, plan, mirrormaker=bool(mirrormaker))
 
 
-def _begins(settings: LinkSettings, progress: Progress, *, mirrormaker: bool) -> str:
+def _begins(settings: LinkSettings, progress: Progress, plan: LinkPlan, *, mirrormaker: bool) -> str:
     if progress.initial is not None:
         return f"where it stopped: {settings.progress_topic} has progress"
-    if mirrormaker and settings.take_over is not None:
-        return f"where MirrorMaker 2 stopped: {settings.take_over.offsets_topic} is there"
-    return f"at the {settings.start} records of each partition"
+    told = settings.take_over
+    if mirrormaker and told is not None:
+        return f"where MirrorMaker 2 stopped: {told.offsets_topic} is there"
+    text = f"at the {settings.start} records of each partition"
+    if any(row["exists"] for row in plan.topics):
+        text += ", behind what topics that are there already hold"
+        if told is not None:
+            text += f" ({told.offsets_topic}, where MirrorMaker 2 would have its progress, is not there)"
+    return text

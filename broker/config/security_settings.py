@@ -26,7 +26,7 @@ class SecuritySettings:
     """What a listener needs to encrypt and to know its clients."""
 
     ssl_keystore_type: str = setting(
-        "ssl.keystore.type", Kind.STRING, "JKS", "Form of the key store: PEM, PKCS12, or JKS for PKCS12 too."
+        "ssl.keystore.type", Kind.STRING, "JKS", "Form of the key store: PEM, or PKCS12 or JKS for either."
     )
     ssl_keystore_location: str | None = setting(
         "ssl.keystore.location", Kind.STRING, None, "File with the private key and its certificates."
@@ -47,7 +47,7 @@ class SecuritySettings:
         "ssl.truststore.type",
         Kind.STRING,
         "JKS",
-        "Form of the trust store: PEM, PKCS12, or JKS for PKCS12 too.",
+        "Form of the trust store: PEM, or PKCS12 or JKS for either.",
     )
     ssl_truststore_location: str | None = setting(
         "ssl.truststore.location", Kind.STRING, None, "File with the certificates that are trusted."

@@ -19,19 +19,19 @@ from protocol.client.errors import (
 
 _UNKNOWN: Final = (
     "its certificate is signed by an authority that is not known here: give the one that signed it in"
-    " ssl.truststore.location (PEM)"
+    " ssl.truststore.location"
 )
 _USER: Final = (
-    "look at sasl.username, sasl.password and sasl.mechanism for this cluster, and whether the user exists"
-    " there for that mechanism"
+    "look at sasl.username, sasl.password (or sasl.jaas.config) and sasl.mechanism for this cluster, and"
+    " whether the user exists there for that mechanism"
 )
 _PLAIN: Final = (
     "if this listener wants TLS or a user, set security.protocol (and what belongs to it) for this cluster;"
     " if it wants none, look whether its broker is there"
 )
 _NOT_THERE: Final = (
-    "the listener may want a client certificate that it trusts (ssl.keystore.location: key and"
-    " certificate in PEM), or may not speak TLS: look at the port and at security.protocol"
+    "the listener may want a client certificate that it trusts (ssl.keystore.location), or may"
+    " not speak TLS: look at the port and at security.protocol"
 )
 
 _KNOWN: Final[tuple[tuple[str, str], ...]] = (

@@ -1,28 +1,33 @@
-"""Key and trust stores as Java's keytool writes them (PKCS12, the default since Java 9), as PEM texts.
+"""Key and trust stores as Java's keytool writes them (PKCS12, since Java 9, and JKS), as PEM texts.
 
-Told by what is in a file, not by its name or by `JKS` in a setting, as Java does (`keystore.type.compat`).
-The older form of that name has a format of its own, which is refused with the command that converts it. A key
-leaves here encrypted only: Python's ssl reads keys from files alone.
+Told by what is in a file, not by its name or by the type in a setting, as Java does (`keystore.type.compat`).
+JCEKS is refused with the command that converts it. A key leaves here encrypted only: Python's ssl reads keys
+from files alone.
 """
 
 from __future__ import annotations
 
 import secrets
+from ssl import DER_cert_to_PEM_cert
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from protocol.client import jks
+from protocol.client.jks import StoreError
+
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from cryptography.hazmat.primitives.serialization.pkcs12 import (
+        PKCS12KeyAndCertificates,
+        PKCS12PrivateKeyTypes,
+    )
     from cryptography.x509 import Certificate
 
-_OLD: Final = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
+_JCEKS: Final = b"\xce\xce\xce\xce"
 _DER_SEQUENCE: Final = b"\x30"
+_NO_KEY: Final = "holds no private key with its certificate"
 _CONVERT: Final = (
     "convert it with `keytool -importkeystore -srckeystore OLD -destkeystore NEW.p12 -deststoretype PKCS12`"
 )
-
-
-class StoreError(ValueError):
-    """What is wrong with a store; never repeats a secret."""
 
 
 class KeyTexts(NamedTuple):
@@ -32,28 +37,30 @@ class KeyTexts(NamedTuple):
     password: str
 
 
-def is_pkcs12(content: bytes) -> bool:
-    """By its first byte: PEM and the older forms begin otherwise."""
-    return content.startswith(_DER_SEQUENCE)
+def is_store(content: bytes) -> bool:
+    """Whether it is in one of Java's forms, by its first bytes: PEM begins otherwise."""
+    return content.startswith((_DER_SEQUENCE, jks.MAGIC, _JCEKS))
 
 
-def key_texts(content: bytes, password: str | None) -> KeyTexts:
-    """Raises StoreError."""
+def key_texts(content: bytes, password: str | None, key_password: str | None = None) -> KeyTexts:
+    """`key_password`: of a key in JKS that has another one than its store. Raises StoreError."""
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-    store = _opened(content, password)
-    if store.key is None or store.cert is None:
-        raise StoreError("holds no private key with its certificate")
+    if content.startswith(jks.MAGIC):
+        key, chain = _key_of_jks(content, password, key_password)
+    else:
+        key, chain = _key_of_pkcs12(content, password)
     made = secrets.token_urlsafe(32)
-    key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(made.encode()))
-    others = [one.certificate for one in store.additional_certs]
-    return KeyTexts(key.decode() + _pem(_chain(store.cert.certificate, others)), made)
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(made.encode()))
+    return KeyTexts(text.decode() + chain, made)
 
 
 def trusted_texts(content: bytes, password: str | None) -> str:
     """What Java would trust: all certificates of a store without a key; of one with a key its certificate,
     and those under an alias of their own. Of the key's chain keytool writes subjects in the alias's place.
     """
+    if content.startswith(jks.MAGIC):
+        return _trusted_of_jks(content, password)
     store = _opened(content, password)
     if store.cert is None:
         return _pem([one.certificate for one in store.additional_certs])
@@ -65,15 +72,47 @@ def trusted_texts(content: bytes, password: str | None) -> str:
     return _pem([store.cert.certificate, *named])
 
 
+def _key_of_pkcs12(content: bytes, password: str | None) -> tuple[PKCS12PrivateKeyTypes, str]:
+    store = _opened(content, password)
+    if store.key is None or store.cert is None:
+        raise StoreError(_NO_KEY)
+    others = [one.certificate for one in store.additional_certs]
+    return store.key, _pem(_chain(store.cert.certificate, others))
+
+
+def _key_of_jks(
+    content: bytes, password: str | None, key_password: str | None
+) -> tuple[PrivateKeyTypes, str]:
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_der_private_key
+
+    keys = jks.read_jks(content, password).keys
+    if not keys:
+        raise StoreError(_NO_KEY)
+    protected, chain = keys[0]
+    secret = key_password if key_password is not None else password
+    if secret is None:
+        raise StoreError("cannot be opened: needs a password")
+    plain = jks.private_key(protected, secret)
+    try:
+        return load_der_private_key(plain, None), _pem_of_der(chain)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise StoreError(f"holds a key that cannot be used: {error}") from None
+
+
+def _trusted_of_jks(content: bytes, password: str | None) -> str:
+    store = jks.read_jks(content, password)
+    return _pem_of_der([*(chain[0] for _, chain in store.keys if chain), *store.trusted])
+
+
 def _opened(content: bytes, password: str | None) -> PKCS12KeyAndCertificates:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
-    old = _OLD.get(content[:4])
-    if old is not None:
-        raise StoreError(f"is a store in Java's old format {old}, which is not read here; {_CONVERT}")
-    if not is_pkcs12(content):
-        raise StoreError("is no PKCS12 store")
+    if content.startswith(_JCEKS):
+        raise StoreError(f"is a store in Java's format JCEKS, which is not read here; {_CONVERT}")
+    if not content.startswith(_DER_SEQUENCE):
+        raise StoreError("is neither a PKCS12 nor a JKS store")
     try:
         return load_pkcs12(content, password.encode() if password is not None else None)
     except UnsupportedAlgorithm as error:
@@ -99,3 +138,8 @@ def _pem(certificates: list[Certificate]) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return "".join(one.public_bytes(Encoding.PEM).decode() for one in dict.fromkeys(certificates))
+
+
+def _pem_of_der(certificates: list[bytes]) -> str:
+    """They are not looked into: stores of Java's hold some that OpenSSL takes and `cryptography` does not."""
+    return "".join(DER_cert_to_PEM_cert(one) for one in dict.fromkeys(certificates))

@@ -5,7 +5,9 @@ Errors name the setting and never repeat a secret. Settings of other kinds are p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from protocol.client.jaas import JaasError, parse_jaas
@@ -15,18 +17,47 @@ from protocol.scram import MECHANISMS
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OFFERED: Final = ("PLAIN", *MECHANISMS)
+_NAMES: Final = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "ssl.enabled.protocols",
+    "ssl.endpoint.identification.algorithm",
+    *("ssl." + name.replace("_", ".") for name in TlsSettings.__dataclass_fields__),
+)
+_PREFIXES: Final = ("security.protocol", "sasl.", "ssl.")
+_WITHOUT_EFFECT: Final = re.compile(
+    r"sasl\.(kerberos|login|oauthbearer|client)\..+"
+    r"|ssl\.(protocol|provider|cipher\.suites|client\.auth|engine\.factory\.class"
+    r"|(key|trust)manager\.algorithm|secure\.random\.implementation)"
+)
+"""What Java's clients know besides (and a Connect worker: `ssl.client.auth`)."""
 
 
 class SecuritySettingsError(ValueError):
     """A setting is wrong or missing; the message begins with its name."""
 
 
+def without_effect(name: str) -> bool:
+    """Whether a setting for security is one of Java's that is not taken here."""
+    return _WITHOUT_EFFECT.fullmatch(name) is not None
+
+
 def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     """Raises SecuritySettingsError, TlsSettingsError.
 
     Name and password come from `sasl.jaas.config`, or from `sasl.username` and `sasl.password` as
-    librdkafka has them.
+    librdkafka has them. A name under `ssl.` or `sasl.` that nobody knows is an error: with a slip of the pen
+    in it a store would not count, and others would be trusted.
     """
+    for name in properties:
+        if name.startswith(_PREFIXES) and name not in _NAMES and not without_effect(name):
+            near = get_close_matches(name, _NAMES, n=1, cutoff=0.7)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SecuritySettingsError(f"{name}: is no setting of Kafka's clients{hint}")
     protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise SecuritySettingsError(f"security.protocol: {protocol} is not among {', '.join(PROTOCOLS)}")
@@ -40,7 +71,11 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
 
 
 def _sasl(properties: Mapping[str, str]) -> Sasl:
-    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI")).strip()
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")).strip()
+    if not mechanism:
+        raise SecuritySettingsError(
+            f"sasl.mechanism: is not set, and Java's GSSAPI is not offered; use {', '.join(OFFERED)}"
+        )
     if "sasl.jaas.config" in properties:
         return sasl_from_jaas(mechanism, properties["sasl.jaas.config"])
     missing = [name for name in ("sasl.username", "sasl.password") if name not in properties]
@@ -51,6 +86,7 @@ def _sasl(properties: Mapping[str, str]) -> Sasl:
 
 def sasl_from_jaas(mechanism: str, text: str, name: str = "sasl.jaas.config") -> Sasl:
     """`name` is the setting that errors speak of."""
+    _offered(mechanism)
     try:
         options = parse_jaas(text).options
     except JaasError as error:
@@ -61,8 +97,12 @@ def sasl_from_jaas(mechanism: str, text: str, name: str = "sasl.jaas.config") ->
 
 
 def sasl_of(mechanism: str, username: str, password: str) -> Sasl:
+    _offered(mechanism)
     if mechanism == "PLAIN":
         return SaslPlain(username, password)
-    if mechanism in MECHANISMS:
-        return SaslScram(username, password, mechanism)
-    raise SecuritySettingsError(f"sasl.mechanism: {mechanism} is not offered; use {', '.join(OFFERED)}")
+    return SaslScram(username, password, mechanism)
+
+
+def _offered(mechanism: str) -> None:
+    if mechanism not in OFFERED:
+        raise SecuritySettingsError(f"sasl.mechanism: {mechanism} is not offered; use {', '.join(OFFERED)}")

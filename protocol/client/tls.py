@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from protocol.client.java_stores import StoreError, is_pkcs12, key_texts, trusted_texts
+from protocol.client.java_stores import StoreError, is_store, key_texts, trusted_texts
 
 PEM: Final = "PEM"
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
@@ -132,7 +132,7 @@ def key_store(settings: TlsSettings) -> KeyStore | None:
     password = settings.key_password
     if isinstance(texts, bytes):
         try:
-            texts, password = key_texts(texts, settings.keystore_password)
+            texts, password = key_texts(texts, settings.keystore_password, settings.key_password)
         except StoreError as error:
             raise TlsSettingsError(f"{name}: {settings.keystore_location}: {error}") from None
     blocks = _blocks(name, texts)
@@ -229,10 +229,10 @@ def _read(kind: str, form: str, location: str, password: str | None) -> str | by
         if b"-----BEGIN " in content:
             raise TlsSettingsError(f"ssl.{kind}.type: {form}: {location} is PEM, set this to PEM")
         return content
-    if is_pkcs12(content):
+    if is_store(content):
         raise TlsSettingsError(
-            f"ssl.{kind}.type: PEM: {location} is no text; a store that keytool made is PKCS12, and has a"
-            f" password (ssl.{kind}.password)"
+            f"ssl.{kind}.type: PEM: {location} is no text; a store of keytool's is PKCS12 or JKS, and has"
+            f" a password (ssl.{kind}.password)"
         )
     _no_password(kind, password)
     try:

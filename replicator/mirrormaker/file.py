@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from protocol.client import parse_bootstrap
-from protocol.client.properties import client_security
+from protocol.client.properties import client_security, without_effect
 from protocol.properties_text import PropertiesError, Property, parse_properties
 from replicator.mirrormaker import meanings
 from replicator.mirrormaker.levels import Levels, Scope
@@ -171,10 +171,15 @@ class _Reader:
         try:
             client_security(properties)
         except ValueError as error:  # begins with the setting's name and repeats no secret
-            setting = str(error).partition(":")[0]
+            setting, _, text = str(error).partition(": ")
             beside = setting.rpartition(".")[0] + ".location"  # of a store whose type stands nowhere
-            self._said.wrong(found.get(setting) or found.get(beside) or address, str(error))
+            if setting in found:
+                self._said.wrong(found[setting], text)
+            else:
+                self._said.wrong(found.get(beside) or address, str(error))
             return None
+        for item in (item for name, item in found.items() if without_effect(name)):
+            self._said.note(item, "is not taken here, where no Java runs: what counts is in the other lines")
         return {"alias": alias, "bootstrap": address.text.strip(), "properties": properties}
 
     def _take_over(self, source: str, scopes: Sequence[Scope]) -> dict[str, str]:

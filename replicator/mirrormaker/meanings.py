@@ -197,6 +197,8 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "dedicated.mode.enable.internal.rest",
             "listeners",
             "admin.listeners",
+            "rest.host.name",
+            "rest.port",
             "rest.advertised.host.name",
             "rest.advertised.listener",
             "rest.advertised.port",
@@ -218,6 +220,8 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "key.converter",
             "value.converter",
             "header.converter",
+            "internal.key.converter",
+            "internal.value.converter",
             "connector.class",
             "connector.plugin.version",
             "key.converter.plugin.version",
@@ -258,6 +262,8 @@ WORKER_PREFIXES: Final = (
     "key.converter.",
     "value.converter.",
     "header.converter.",
+    "internal.key.converter.",
+    "internal.value.converter.",
 )
 
 CHANGES_RECORDS: Final = ("transforms", "predicates")

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
-from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation
+from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation, TopicMetadata
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.records.header import iter_headers
 from protocol.records.reading import read_records
@@ -39,7 +39,8 @@ class StillRunningError(ProtocolError):
     to_do = "stop it: this link goes on where it stopped (a killed worker counts as one for ten seconds)"
 
     def __init__(self, group: str, members: int) -> None:
-        super().__init__(f"MirrorMaker 2 still copies (group {group} has {members} members at the target)")
+        count = f"{members} member{'s' if members != 1 else ''}"
+        super().__init__(f"MirrorMaker 2 still copies (group {group} has {count} at the target)")
 
 
 class NotToldError(ProtocolError):
@@ -64,6 +65,16 @@ class Known:
     pairs: dict[TopicPartition, list[Pair]] = field(default_factory=dict)
 
 
+async def left_progress(target: ClusterClient, topic: str) -> TopicMetadata | None:
+    """MirrorMaker 2's topic of progress; None: it is not there. Raises NotToldError."""
+    there = (await target.metadata([topic])).topics.get(topic)
+    if there is None or there.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    if there.error:  # it may be there: to begin anew would copy all of it once more
+        raise NotToldError(topic, there.error)
+    return there
+
+
 async def take_over(
     source: ClusterClient, target: ClusterClient, settings: LinkSettings, wanted: Mapping[str, Wanted]
 ) -> list[Entry]:
@@ -74,12 +85,9 @@ async def take_over(
     told = settings.take_over
     if told is None:
         return []
-    topics = (await target.metadata([told.offsets_topic])).topics
-    there = topics.get(told.offsets_topic)
-    if there is None or there.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    there = await left_progress(target, told.offsets_topic)
+    if there is None:
         return []
-    if there.error:  # it may be there: to begin anew would copy all of it once more
-        raise NotToldError(told.offsets_topic, there.error)
     await _must_be_idle(target, told)
     known = await read_known(source, target, settings, len(there.partitions))
     entries: list[Entry] = []

@@ -55,7 +55,7 @@ def _taken(facts: Facts) -> Iterator[Finding]:
     others: dict[tuple[str, str], list[str]] = {}
     gathered: dict[tuple[str, str], list[str]] = {}
     replaced: dict[tuple[str, str], list[str]] = {}
-    foreign: dict[tuple[str, str], list[str]] = {}
+    foreign: list[str] = []
     for source, name in facts.mirrors.items():
         there = facts.target.topics.get(name)
         other = facts.other_links.get(name)
@@ -79,13 +79,30 @@ def _taken(facts: Facts) -> Iterator[Finding]:
             )
             others.setdefault((what, to_do), []).append(name)
         elif there is not None and facts.own_mirrors.get(name) not in ("", uuid_to_text(there.topic_id)):
-            what = "these topics exist and were not made by this link; what they hold stays before the copy"
-            to_do = "make sure that nobody else writes them; delete them first for a copy from the start"
-            foreign.setdefault((what, to_do), []).append(name)
+            foreign.append(name)
     yield from together(Level.ERROR, CHECK, facts.target.alias, others)
     yield from together(Level.WARNING, CHECK, facts.target.alias, replaced)
     yield from together(Level.OK, CHECK, facts.target.alias, gathered)
-    yield from together(Level.WARNING, CHECK, facts.target.alias, foreign)
+    if foreign:
+        yield _foreign(facts, tuple(foreign))
+
+
+def _foreign(facts: Facts, topics: tuple[str, ...]) -> Finding:
+    """They are MirrorMaker 2's where the link goes on behind it: nobody is to delete those."""
+    told, alias = facts.settings.take_over, facts.target.alias
+    begun = bool(facts.own_mirrors)
+    if told is not None and not begun and told.offsets_topic in facts.target.topics:
+        what = f"the link goes on behind what MirrorMaker 2 has copied of these, by {told.offsets_topic}"
+        to_do = f"stop MirrorMaker 2: the link waits as long as its group {told.group} has members"
+        return Finding(Level.OK, CHECK, alias, what, to_do, topics)
+    what = "these topics exist and were not made by this link; what they hold stays before the copy"
+    to_do = "make sure that nobody else writes them; delete them first for a copy from the start"
+    if told is not None and not begun:
+        to_do = (
+            f"where MirrorMaker 2 has filled them, say where its progress is ({alias}.offset.storage.topic;"
+            f" {told.offsets_topic} is not there), or all is copied again; else {to_do}"
+        )
+    return Finding(Level.WARNING, CHECK, alias, what, to_do, topics)
 
 
 def _compacted(facts: Facts, topic: str) -> bool:

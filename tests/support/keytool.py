@@ -29,6 +29,14 @@ class Keytool:
         self._trust(name, form)
         return self.directory / name
 
+    def in_jks(self, store: Path, name: str, key_password: str = PASSWORD) -> Path:
+        """The same entries in Java's older format, the key with a password of its own."""
+        of_source = ("-srckeystore", str(store), "-srcstorepass", PASSWORD)
+        self._run(name, "-importkeystore", "-noprompt", *of_source, "-storetype", "JKS")
+        if key_password != PASSWORD:
+            self._run(name, "-keypasswd", "-alias", "me", "-keypass", PASSWORD, "-new", key_password)
+        return self.directory / name
+
     def key_store(self, name: str, *, with_authority: bool = True) -> Path:
         """A key, its chain, and the authority once more under an alias of its own, as brokers often have."""
         self._generate(name, "me", "CN=localhost")

@@ -14,6 +14,16 @@ data_directory: state
 datacenters: {a: {}}
 clusters: {east: {datacenter: a, brokers: [{id: 1}]}}
 """
+CONNECTOR = """\
+{"name": "mirror", "config": {
+ "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+ "source.cluster.alias": "east", "topics": "orders"}}
+"""
+STRIMZI = """\
+apiVersion: kafka.strimzi.io/v1
+kind: KafkaMirrorMaker2
+spec: {replicas: 1}
+"""
 Run = Callable[..., tuple[int, str]]
 
 
@@ -24,6 +34,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     Path("good.yaml").write_text(GOOD)
     Path("bad.yaml").write_text(GOOD.replace("id: 1", "id: one"))
     Path("empty.properties").write_text("")
+    Path("connector.json").write_text(CONNECTOR)
+    Path("connector.properties").write_text("connector.class=MirrorCheckpointConnector")
+    Path("strimzi.yaml").write_text(STRIMZI)
     Path("latin.yaml").write_bytes(b"name: caf\xe9\n")
 
     def command(name: str, *arguments: str) -> tuple[int, str]:
@@ -50,6 +63,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("drill check nosuch.yaml", "nosuch.yaml cannot be read"),
         ("demo nosuch.yaml", "nosuch.yaml cannot be read"),
         ("replicate nosuch.properties", "nosuch.properties: No such file"),
+        ("replicate connector.json --check", "A->B.name = the source connector's name"),
+        ("replicate connector.properties", "connector.properties is of a connector of Kafka Connect"),
+        ("links check east->west -f strimzi.yaml", "(else mirrormaker2-cluster-offsets)"),
         ("replicate empty.properties", "clusters: is missing: the aliases of all clusters"),
     ],
 )

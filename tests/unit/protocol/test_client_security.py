@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from protocol.client import SaslPlain, SaslScram
 from protocol.client.jaas import JaasError, parse_jaas
-from protocol.client.properties import SecuritySettingsError, client_security
+from protocol.client.properties import SecuritySettingsError, client_security, without_effect
 from protocol.client.tls import TlsSettings, TlsSettingsError, client_context, server_context
 from tests.support.certificates import Authority
 
@@ -83,13 +83,37 @@ def test_names_and_passwords():
             {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", "sasl.jaas.config": JAAS},
             "GSSAPI is not offered",
         ),
-        ({"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": "M required;"}, "needs username"),
+        (
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.jaas.config": 'M required clientId="x";',
+            },
+            "OAUTHBEARER is not offered; use PLAIN",
+        ),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": JAAS}, "sasl.mechanism: is not set"),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": "M required;"},
+            "needs username",
+        ),
+        ({"ssl.trustore.location": "a.pem"}, "ssl.trustore.location: .*did you mean ssl.truststore.location"),
         ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "x"}, "identification"),
     ],
 )
 def test_what_is_wrong_with_a_clients_settings(settings, why):
     with pytest.raises(SecuritySettingsError, match=why):
         client_security(settings)
+
+
+def test_what_only_java_takes_is_passed_over():
+    for name in (
+        "ssl.cipher.suites",
+        "sasl.login.callback.handler.class",
+        "sasl.oauthbearer.clock.skew.seconds",
+    ):
+        assert client_security({name: "x"}).sasl is None
+        assert without_effect(name)
+    assert not without_effect("ssl.truststore.location")
 
 
 def test_pem_stores_as_files_and_as_one_line(authority):

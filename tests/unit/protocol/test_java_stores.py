@@ -133,7 +133,7 @@ def test_librdkafka_gets_texts(stores):
     [
         ({"truststore_password": "wrong"}, r"ssl\.truststore\.location: .*cannot be opened: wrong password"),
         ({"truststore_password": None}, "needs a password"),
-        ({"truststore_type": "PEM"}, r"ssl\.truststore\.type: PEM: .* is no text; a store that keytool made"),
+        ({"truststore_type": "PEM"}, r"ssl\.truststore\.type: PEM: .* is no text; a store of keytool's"),
         ({"truststore_location": "/nowhere.p12"}, "No such file"),
     ],
 )
@@ -152,19 +152,47 @@ def test_a_trust_store_has_no_key_for_a_listener(stores):
         server_context(key(stores["trust"]))
 
 
-def test_javas_old_format_is_refused_with_the_command_that_converts_it(keytool):
-    store = keytool.trust_store("old.p12", "JKS")
-    with pytest.raises(TlsSettingsError, match=r"old format JKS, .*keytool -importkeystore"):
-        client_context(trust(store, truststore_type="PKCS12"))
+async def test_stores_in_javas_older_format(keytool, stores):
+    store = keytool.in_jks(stores["key"], "old.jks")
+    bare = keytool.in_jks(stores["bare"], "old-bare.jks", "key-secret")
+    trusted = keytool.trust_store("old-trust.jks", "JKS")
+    both = {"truststore_location": str(trusted), "truststore_password": PASSWORD}
+    server = server_context(key(store, **both), "required")
+    await shaken(server, client_context(key(bare, key_password="key-secret", **both)))
+    await shaken(
+        server, client_context(key(bare, key_password="key-secret", truststore_location=str(trusted)))
+    )
+    assert client_context(trust(store)).cert_store_stats()["x509"] == 2  # the key's, and the alias of its own
+    assert client_context(trust(bare)).cert_store_stats()["x509"] == 1
+    for wrong, why in (
+        (key(bare), "holds a key with another password: set ssl.key.password"),
+        (key(trusted), "holds no private key with its certificate"),
+        (TlsSettings(keystore_location=str(store)), "needs a password"),
+        (TlsSettings(truststore_location=str(store), truststore_password="x"), "wrong password"),
+        (trust(store, truststore_type="PEM"), "is no text; a store of keytool's"),
+    ):
+        with pytest.raises(TlsSettingsError, match=why) as raised:
+            client_context(wrong)
+        assert PASSWORD not in str(raised.value)
+
+
+def test_a_store_that_breaks_off(keytool, tmp_path):
+    whole = keytool.trust_store("whole.jks", "JKS").read_bytes()
+    path = tmp_path / "half.jks"
+    for length in range(4, len(whole) - 20):
+        path.write_bytes(whole[:length])
+        with pytest.raises(TlsSettingsError, match="the file is damaged"):
+            client_context(TlsSettings(truststore_location=str(path)))
 
 
 def test_what_is_no_store_at_all(tmp_path):
     for content, why in (
-        (b"\x00\x01", "is no PKCS12 store"),
+        (b"\x00\x01", "is neither a PKCS12 nor a JKS store"),
         (b"0\x82zz", "cannot be opened"),
-        (b"\xce\xce\xce\xce\x00", "JCEKS"),
+        (b"\xce\xce\xce\xce\x00", "JCEKS.*keytool -importkeystore"),
+        (b"\xfe\xed\xfe\xed\0\0\0\3" + b"\0" * 24, "version 3"),
     ):
         path = tmp_path / "x.jks"
         path.write_bytes(content)
         with pytest.raises(TlsSettingsError, match=why):
-            client_context(trust(path))
+            client_context(TlsSettings(truststore_location=str(path)))

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.properties_text import PropertiesError, parse_properties
-from replicator.mirrormaker.file import is_mirrormaker_text, parse_mirrormaker
+from replicator.mirrormaker.file import is_mirrormaker_text, parse_mirrormaker, read_mirrormaker_file
 from replicator.mirrormaker.remarks import MirrorMakerFileError
 
 TWO = """
@@ -115,6 +115,13 @@ def test_backslashes_are_javas_not_pythons():
         parse_properties("a=b\nc=\\u00g0", "mm2")
 
 
+def test_lines_end_where_javas_do(tmp_path):
+    file = tmp_path / "mm2.properties"
+    comment = "# хорошо, Å, vertical\vtab, form\ffeed, \x1c \u2028\r"
+    file.write_bytes((comment + TWO.replace("\n", "\r\n") + "topics = a\fb, \x85\\\r\n  c").encode())
+    assert read_mirrormaker_file(file).links[0].topics == ("a\fb", "Â\x85c")
+
+
 def test_clients_settings_find_their_end_and_the_most_special_counts():
     link = only(
         """
@@ -183,6 +190,28 @@ def test_what_is_taken_over_is_where_mirrormaker_takes_it_from(text, expected):
     assert taken(text) == (expected or ("mm2-offsets.A.internal", "A-mm2", "MirrorSourceConnector"))
 
 
+def test_connectors_of_connect_written_as_their_refusal_says():
+    """`isthmus.link_files` says how; what `A->B.` may stand before, names of both connectors among it."""
+    (link,) = parse_mirrormaker(
+        """
+        clusters = A, B
+        A->B.enabled = true
+        A->B.name = mirror
+        A->B.connector.class = org.apache.kafka.connect.mirror.MirrorSourceConnector
+        A->B.source.cluster.alias = A
+        A->B.source.cluster.bootstrap.servers = a:1
+        A->B.target.cluster.bootstrap.servers = b:1
+        A->B.target.cluster.security.protocol = SSL
+        A->B.tasks.max = 3
+        A->B.sync.group.offsets.enabled = true
+        B.offset.storage.topic = connect-offsets
+        """
+    ).links
+    assert (link.source.bootstrap, link.target.bootstrap, link.sync_group_offsets) == ("a:1", "b:1", True)
+    assert link.target.properties == {"security.protocol": "SSL"}
+    assert (link.take_over.offsets_topic, link.take_over.connector) == ("connect-offsets", "mirror")
+
+
 @pytest.mark.parametrize("line", ["group.id = x", "A->B.offset.storage.topic = x", "B.name = x"])
 def test_what_mirrormaker_does_not_take_there_is_said(line):
     assert [text for _, text in remarks(line)] == ["has no effect here, in MirrorMaker 2 neither: remove it"]
@@ -249,6 +278,9 @@ def test_what_has_no_meaning_is_said_with_what_to_do():
         "connector.client.config.override.policy = All",
         "consumer.share.acquire.mode = BATCH_OPTIMIZED",
         "B.access.control.allow.origin = *",
+        "rest.port = 8083",
+        "internal.key.converter.schemas.enable = false",
+        "A.ssl.cipher.suites = TLS_AES_128_GCM_SHA256",
     ],
 )
 def test_whatever_mirrormaker_and_its_connect_know_is_no_mistake(line):
@@ -278,7 +310,15 @@ def test_a_connectors_own_settings_of_clients_count():
         ("A.security.protocol = SSLL", "security.protocol: SSLL is not among"),
         (
             "A.security.protocol = SSL\nA.ssl.truststore.location = a.jks",
-            "line 7: A.ssl.truststore.location: ssl.truststore.location: a.jks: No such file",
+            "line 7: A.ssl.truststore.location: a.jks: No such file",
+        ),
+        (
+            "A.ssl.trustore.location = a.jks",
+            "line 6: A.ssl.trustore.location: is no setting of Kafka's clients; did",
+        ),
+        (
+            "A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\nA.sasl.jaas.config = x y;",
+            "line 7: A.sasl.mechanism: AWS_MSK_IAM is not offered",
         ),
         ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
         ("A.consumer.auto.offset.reset = none", "neither earliest nor latest"),

@@ -63,6 +63,23 @@ def said(rule, given):
 ERROR, WARNING = Level.ERROR, Level.WARNING
 
 
+def test_what_mirrormaker_has_filled_is_to_be_gone_on_with_and_not_deleted():
+    progress = "mm2-offsets.east.internal"
+    given = facts(
+        target=["east.orders", progress], take_over={"offsets_topic": progress, "group": "east-mm2"}
+    )
+    (finding,) = names(given)
+    assert (finding.level, finding.subjects) == (Level.OK, ("east.orders",))
+    assert "delete" not in finding.to_do
+    del given.target.topics[progress]
+    (finding,) = names(given)
+    assert finding.level is WARNING
+    assert f"west.offset.storage.topic; {progress} is not there" in finding.to_do
+    given.own_mirrors = {"east.payments": ""}  # it has begun: MirrorMaker 2 is asked no more
+    (finding,) = names(given)
+    assert "MirrorMaker" not in finding.to_do
+
+
 def test_a_mirror_of_this_link_is_fine_and_a_foreign_one_is_not():
     given = facts(target=["east.orders"])
     assert said(names, given) == [(WARNING, ("east.orders",))]

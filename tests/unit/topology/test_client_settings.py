@@ -86,7 +86,8 @@ def test_a_password_shows_nowhere(secured: Topology, tmp_path: Path) -> None:
     [
         ("security.protocoll: SSL", 10, "did you mean 'security.protocol'"),
         ("security.protocol: TLS", 10, "TLS is not among"),
-        ("security.protocol: SASL_PLAINTEXT\nsasl.mechanism: GSSAPI\nsasl.jaas.config: x", 12, "jaas"),
+        ("security.protocol: SASL_PLAINTEXT\nsasl.mechanism: PLAIN\nsasl.jaas.config: x", 12, "jaas"),
+        ("security.protocol: SASL_PLAINTEXT\nsasl.mechanism: GSSAPI\nsasl.jaas.config: x", 11, "not offered"),
         (
             "security.protocol: SASL_PLAINTEXT\nsasl.mechanism: OAUTHBEARER\nsasl.username: a\n"
             "sasl.password: 'secret'",
