@@ -16,10 +16,7 @@ from protocol.client.jks import StoreError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-    from cryptography.hazmat.primitives.serialization.pkcs12 import (
-        PKCS12KeyAndCertificates,
-        PKCS12PrivateKeyTypes,
-    )
+    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
     from cryptography.x509 import Certificate
 
 _JCEKS: Final = b"\xce\xce\xce\xce"
@@ -72,7 +69,7 @@ def trusted_texts(content: bytes, password: str | None) -> str:
     return _pem([store.cert.certificate, *named])
 
 
-def _key_of_pkcs12(content: bytes, password: str | None) -> tuple[PKCS12PrivateKeyTypes, str]:
+def _key_of_pkcs12(content: bytes, password: str | None) -> tuple[PrivateKeyTypes, str]:
     store = _opened(content, password)
     if store.key is None or store.cert is None:
         raise StoreError(_NO_KEY)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
-from protocol.client.java_stores import StoreError, is_store, key_texts, trusted_texts
+from protocol.client.java_stores import is_store, key_texts, trusted_texts
+from protocol.client.jks import StoreError
 
 PEM: Final = "PEM"
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)

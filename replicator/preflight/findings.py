@@ -5,7 +5,7 @@ Owns the shape and putting the same finding about many topics together. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -40,6 +40,13 @@ class Finding:
         about = f" ({named(self.subjects)})" if self.subjects else ""
         then = f"; {self.to_do}" if self.to_do else ""
         return f"{self.level}: {self.check}: {self.where}: {self.what}{about}{then}"
+
+
+def grant(operations: Iterable[str], resource: str) -> str:
+    """What gives the link's user these rights; `resource`: as the command names it, `--topic orders`."""
+    flags = " ".join(f"--operation {name.title().replace('_', '')}" for name in operations)
+    command = f"kafka-acls --add --allow-principal User:<link> {flags} {resource}"
+    return f"grant it to the link's user: {command}"
 
 
 def named(subjects: Sequence[str]) -> str:

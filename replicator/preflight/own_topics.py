@@ -14,13 +14,12 @@ from protocol.client import ClusterClient, NewTopic, RetryPolicy
 from protocol.errors import ErrorCode, KafkaError
 from replicator.naming import HEARTBEATS
 from replicator.preflight.facts import Facts, Rights, Side
-from replicator.preflight.findings import Finding, Level
+from replicator.preflight.findings import Finding, Level, grant
 from replicator.settings import LinkSettings
 
 _CHECK = "rights"
 _SHORT = RetryPolicy(total_s=5, unknown_topic_s=0)
 _WRITES = (Op.WRITE, Op.DESCRIBE)
-_ACLS = {Op.READ: "Read", Op.WRITE: "Write", Op.CREATE: "Create", Op.DESCRIBE: "Describe"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def own_topics_rule(facts: Facts) -> Iterator[Finding]:
                 _CHECK,
                 side.alias,
                 f"{one.job} needs {', '.join(op.name for op in missing)} on this topic",
-                f"grant it to the link's user: {grant(one.name, missing)}{instead}",
+                f"{grant([right.name for right in missing], f'--topic {one.name}')}{instead}",
                 (one.name,),
             )
     yield from _taking_over(facts, facts.target)
@@ -148,19 +147,12 @@ def _taking_over(facts: Facts, side: Side) -> Iterator[Finding]:
         return
     needed = side.topic_rights.get(told.offsets_topic, Rights()).lacks(Op.READ, Op.DESCRIBE)
     if needed:
-        operations = [Op[name] for name in needed]
         yield Finding(
             Level.ERROR,
             _CHECK,
             side.alias,
             f"going on where MirrorMaker 2 stopped needs {', '.join(needed)} on the topic of its progress,"
             " whether that exists or not: the link does not start before it knows",
-            f"grant it to the link's user: {grant(told.offsets_topic, operations)}",
+            grant(needed, f"--topic {told.offsets_topic}"),
             (told.offsets_topic,),
         )
-
-
-def grant(topic: str, operations: list[Op]) -> str:
-    """The command that does it."""
-    flags = " ".join(f"--operation {_ACLS[one]}" for one in operations)
-    return f"kafka-acls --add --allow-principal User:<link> {flags} --topic {topic}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from protocol.client import AclOperation as Op
 from replicator.preflight.facts import Facts, Rights, Side
-from replicator.preflight.findings import Finding, Level, together
+from replicator.preflight.findings import Finding, Level, grant, together
 
 CHECK = "rights"
 
@@ -24,7 +24,7 @@ def rights(facts: Facts) -> Iterator[Finding]:
     yield from _topics(source, facts.mirrors, reading, "copying", Level.ERROR)
     yield from _topics(target, mirrors, writing, "copying", Level.ERROR)
     if on.sync_topic_configs:
-        what = "settings of topics"
+        what = "syncing settings of topics"
         yield from _topics(source, facts.mirrors, [Op.DESCRIBE_CONFIGS], what, Level.ERROR)
         changing = [Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS, Op.ALTER]
         yield from _topics(target, mirrors, changing, f"{what} and partitions", Level.ERROR)
@@ -58,7 +58,7 @@ def _topics(
         if missing:
             said = (
                 f"{job} needs {', '.join(missing)} on these topics",
-                f"grant it to the link's user: {_how()}",
+                grant(missing, "--topic <each>"),
             )
             lacking.setdefault(said, []).append(name)
     yield from together(level, CHECK, side.alias, lacking)
@@ -71,7 +71,7 @@ def _groups(side: Side, names: list[str], operations: list[Op]) -> Iterator[Find
         if missing:
             said = (
                 f"syncing offsets needs {', '.join(missing)} on these groups",
-                f"grant it to the link's user: {_how()}",
+                grant(missing, "--group <each>"),
             )
             lacking.setdefault(said, []).append(name)
     yield from together(Level.ERROR, CHECK, side.alias, lacking)
@@ -88,8 +88,7 @@ def _workers(facts: Facts) -> Iterator[Finding]:
             side.alias,
             f"sharing the link between processes needs {', '.join(missing)} on the group of its workers:"
             " without it one process copies alone",
-            "grant it to the link's user: kafka-acls --add --allow-principal User:<link> --operation Read"
-            f" --operation Describe --group {on.workers_group}; or run one process only",
+            f"{grant(missing, f'--group {on.workers_group}')}; or run one process only",
             (on.workers_group,),
         )
 
@@ -114,10 +113,6 @@ def _cluster(side: Side, operations: list[Op], job: str) -> Iterator[Finding]:
             CHECK,
             side.alias,
             f"{job} needs {', '.join(missing)} on the CLUSTER",
-            f"grant it to the link's user ({_how()}), or set sync_topic_acls: false (in a file of MirrorMaker"
-            " 2: sync.topic.acls.enabled = false)",
+            f"{grant(missing, '--cluster')}, or set sync_topic_acls: false (in a file of MirrorMaker 2:"
+            " sync.topic.acls.enabled = false)",
         )
-
-
-def _how() -> str:
-    return "kafka-acls --add --allow-principal User:<link> --operation …"

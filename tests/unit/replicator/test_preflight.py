@@ -226,6 +226,10 @@ def test_missing_rights_are_named_by_side():
         ("east", ERROR, "DESCRIBE_CONFIGS on these topics"),
         ("west", ERROR, "READ on these groups"),
     ]
+    told = " ".join(one.to_do for one in rights(given))
+    assert "--operation DescribeConfigs --topic <each>" in told
+    assert "--operation Read --group <each>" in told
+    assert "…" not in told
 
 
 def test_a_mirror_that_is_still_to_be_made_needs_the_same_rights():
