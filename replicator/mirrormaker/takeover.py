@@ -44,15 +44,16 @@ class StillRunningError(ProtocolError):
 
 
 class NotToldError(ProtocolError):
-    """The target does not say whether MirrorMaker 2 was here: to begin anew might copy everything twice."""
+    """The target does not say whether MirrorMaker 2 was here, or still is: all might be copied twice."""
 
-    def __init__(self, topic: str, code: ErrorCode) -> None:
-        super().__init__(f"whether MirrorMaker 2 has copied before is not known: {code.name} about {topic}")
-        self.to_do = (
-            f"grant the link's user DESCRIBE and READ on topic {topic}"
-            if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            else ""
+    def __init__(self, name: str, code: ErrorCode) -> None:
+        super().__init__(
+            f"whether MirrorMaker 2 has copied before or still copies is not known: {code.name} about {name}"
         )
+        self.to_do = {
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED: f"grant the link's user DESCRIBE and READ on topic {name}",
+            ErrorCode.GROUP_AUTHORIZATION_FAILED: f"grant the link's user DESCRIBE on group {name}",
+        }.get(code, "")
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ async def take_over(
     there = await left_progress(target, told.offsets_topic)
     if there is None:
         return []
-    await _must_be_idle(target, told)
+    await must_be_idle(target, told)
     known = await read_known(source, target, settings, len(there.partitions))
     entries: list[Entry] = []
     for tp in sorted((known.positions.keys() | known.pairs.keys()) - known.forgotten):
@@ -101,8 +102,14 @@ async def take_over(
     return entries
 
 
-async def _must_be_idle(target: ClusterClient, told: TakeOver) -> None:
-    group = (await target.describe_groups([told.group])).get(told.group)
+async def must_be_idle(target: ClusterClient, told: TakeOver) -> None:
+    """Raises StillRunningError, and NotToldError where the group may not be seen."""
+    try:
+        group = (await target.describe_groups([told.group])).get(told.group)
+    except KafkaError as error:
+        if error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            raise NotToldError(told.group, error.code) from None
+        raise
     members = len(group.members) if group is not None else 0
     if members:
         raise StillRunningError(told.group, members)

@@ -15,13 +15,14 @@ from protocol.types import ZERO_UUID, uuid_to_text
 from replicator.dedicated import circles as ways_round
 from replicator.drift import found_now
 from replicator.filters import NameFilter
+from replicator.mirrormaker.takeover import NotToldError, StillRunningError, must_be_idle
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.topics import mirror_text
 from replicator.preflight.asking import ask_brokers, ask_creation, ask_idempotence, ask_side, ask_times
 from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
-from replicator.preflight.names import circles, names, selection
+from replicator.preflight.names import circles, mirrormaker, names, selection
 from replicator.preflight.own_topics import ask_own_topics, own_topics, own_topics_rule
 from replicator.preflight.rights import rights
 from replicator.preflight.transactions import ask_transactions, transactions
@@ -34,6 +35,7 @@ _RULES = (
     selection,
     rights,
     own_topics_rule,
+    mirrormaker,
     names,
     circles,
     sizes,
@@ -97,6 +99,11 @@ async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) ->
     await ask_side(source, facts.source, facts.mirrors, here, facts.groups)
     workers = [settings.workers_group] if settings.shared else []
     await ask_side(target, facts.target, facts.mirrors.values(), there, [*workers, *facts.groups])
+    if settings.take_over is not None and settings.take_over.offsets_topic in facts.target.topics:
+        try:
+            await must_be_idle(target, settings.take_over)
+        except (StillRunningError, NotToldError) as error:
+            facts.mirrormaker = error
     await ask_own_topics(source, target, facts)
     await _who_writes(target, facts)
     if settings.offsets == "identical":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.client import AclOperation, Broker, ConfigEntry, TopicMetadata
-from protocol.errors import KafkaError
+from protocol.errors import KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.discovery import Found
 from replicator.settings import LinkSettings
@@ -88,6 +88,8 @@ class Facts:
     """Topics of the target that this link writes: name to topic id (empty: not known)."""
     copied: dict[TopicPartition, int] = field(default_factory=dict)
     """Source offsets up to which partitions are copied already."""
+    mirrormaker: ProtocolError | None = None
+    """MirrorMaker 2 still copies, or whether it does is not told."""
     other_links: dict[str, str] = field(default_factory=dict)
     """Topics of the target that another link writes: name to link."""
     gathering: frozenset[str] = frozenset()

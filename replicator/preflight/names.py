@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from protocol.types import uuid_to_text
+from replicator.mirrormaker.takeover import StillRunningError
 from replicator.preflight.facts import Facts
 from replicator.preflight.findings import Finding, Level, named, together
 
@@ -108,6 +109,18 @@ def _foreign(facts: Facts, topics: tuple[str, ...]) -> Finding:
 def _compacted(facts: Facts, topic: str) -> bool:
     policy = facts.source.configs.get(topic, {}).get("cleanup.policy")
     return policy is not None and "compact" in (policy.value or "")
+
+
+def mirrormaker(facts: Facts) -> Iterator[Finding]:
+    """Two copiers write everything twice. At its first start a link waits for the other one, later not."""
+    found, begun = facts.mirrormaker, bool(facts.own_mirrors)
+    if found is not None:
+        runs = isinstance(found, StillRunningError)
+        to_do = found.to_do
+        if runs and begun:
+            to_do = "stop it: it writes again what this link has copied, and this link what it copies now"
+        level = Level.ERROR if runs == begun else Level.WARNING
+        yield Finding(level, CHECK, facts.target.alias, found.what, to_do)
 
 
 def circles(facts: Facts) -> Iterator[Finding]:

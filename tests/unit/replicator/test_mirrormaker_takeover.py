@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.client.metadata import Metadata, TopicMetadata
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 from replicator.mirrormaker.takeover import NotToldError, take_over
 from replicator.settings import LinkSettings
 
@@ -42,3 +42,13 @@ async def test_a_target_that_does_not_tell_is_not_one_without_progress(code):
     with pytest.raises(NotToldError, match=_OFFSETS) as told:
         await take_over(None, Target(code), link(), {})
     assert bool(told.value.to_do) == (code is ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+async def test_a_group_that_may_not_be_seen_is_named_with_its_right():
+    class Closed(Target):
+        async def describe_groups(self, groups):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"coordinator of group {groups[0]}")
+
+    with pytest.raises(NotToldError) as told:
+        await take_over(None, Closed(ErrorCode.NONE), link(), {})
+    assert told.value.to_do == "grant the link's user DESCRIBE on group east-mm2"

@@ -16,11 +16,12 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import uuid_to_text
 from replicator.discovery import Found, discover
 from replicator.filters import TopicFilter
+from replicator.mirrormaker.takeover import NotToldError, StillRunningError
 from replicator.naming import Naming
 from replicator.preflight.facts import Facts, LogDir, Rights, Side
 from replicator.preflight.findings import Level
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
-from replicator.preflight.names import circles, names, selection
+from replicator.preflight.names import circles, mirrormaker, names, selection
 from replicator.preflight.own_topics import own_topics, own_topics_rule
 from replicator.preflight.rights import rights
 from replicator.preflight.transactions import transactions
@@ -78,6 +79,26 @@ def test_what_mirrormaker_has_filled_is_to_be_gone_on_with_and_not_deleted():
     given.own_mirrors = {"east.payments": ""}  # it has begun: MirrorMaker 2 is asked no more
     (finding,) = names(given)
     assert "MirrorMaker" not in finding.to_do
+
+
+def test_mirrormaker_beside_the_link():
+    given = facts()
+    assert said(mirrormaker, given) == []
+    given.mirrormaker = NotToldError("east-mm2", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    (finding,) = mirrormaker(given)
+    assert (finding.level, finding.to_do) == (ERROR, "grant the link's user DESCRIBE on group east-mm2")
+    given.mirrormaker = StillRunningError("east-mm2", 1)
+    (finding,) = mirrormaker(given)
+    assert (finding.level, finding.what) == (
+        WARNING,
+        "MirrorMaker 2 still copies (group east-mm2 has 1 member at the target)",
+    )
+    given.own_mirrors = {"east.orders": ""}  # a link that has begun does not wait for it
+    (finding,) = mirrormaker(given)
+    assert finding.level is ERROR
+    assert "writes again what this link has copied" in finding.to_do
+    given.mirrormaker = NotToldError("east-mm2", ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert said(mirrormaker, given) == [(WARNING, ())]
 
 
 def test_a_mirror_of_this_link_is_fine_and_a_foreign_one_is_not():
