@@ -16,11 +16,12 @@ from connectors import catalogue, layout
 from connectors.backup_sink import BackupSink, SinkResult
 from connectors.errors import BackupError
 from connectors.group_offsets import snapshot_groups
-from connectors.manifest import Manifest, PartitionBackup, TopicBackup
+from connectors.held_up import LONG_MS, held_up, is_long
+from connectors.manifest import HeldUp, Manifest, PartitionBackup, TopicBackup
 from connectors.object_store import ObjectStore, open_store
 from connectors.partition_runs import PartitionRun, PartitionRuns
 from connectors.settings import BackupSettings, Progress, Report, quiet
-from connectors.topic_facts import TopicFacts, describe_topics, known_ranges
+from connectors.topic_facts import Range, TopicFacts, describe_topics, known_ranges
 from protocol.client import ClusterClient
 from protocol.types import TopicPartition, uuid_from_text
 from transfer.kafka.source import KafkaSource
@@ -91,16 +92,18 @@ class _Backup:
         )
         self._runs: dict[TopicPartition, PartitionRun] = {}
         self._results: dict[TopicPartition, SinkResult] = {}
+        self._held_up: dict[TopicPartition, HeldUp] = {}
         self._done = 0
         self._total = 0
 
     async def copy(self) -> None:
         tps = [TopicPartition(topic.name, index) for topic in self._facts for index in topic.partitions]
         found, refused = await known_ranges(self._client, tps)
+        self._held_up = await held_up(self._client, found)
         for topic in self._facts:
             for index in topic.partitions:
                 tp = TopicPartition(topic.name, index)
-                run = self._runs[tp] = self._run(topic, tp, *found.get(tp, (0, 0)))
+                run = self._runs[tp] = self._run(topic, tp, found.get(tp, Range(0, 0, 0)))
                 if tp in refused:
                     run.problem = f"{topic.name}-{index}: nothing of it is in this backup: {refused[tp]}"
         self._total = sum(run.end - run.start for run in self._runs.values())
@@ -138,13 +141,13 @@ class _Backup:
             run.ledger.gaps.extend(result.damaged)
             run.ledger.gaps.sort()
 
-    def _run(self, topic: TopicFacts, tp: TopicPartition, start: int, end: int) -> PartitionRun:
+    def _run(self, topic: TopicFacts, tp: TopicPartition, found: Range) -> PartitionRun:
         ledger = PartitionLedger(
             source=Lineage(self._client.cluster_id or "", topic.topic_id, tp.topic, tp.partition),
             target=Lineage(self._location, "", tp.topic, tp.partition),
-            runs=OffsetMap(start, start),
+            runs=OffsetMap(found.start, found.start),
         )
-        return PartitionRun(tp, tp, start, end, ledger)
+        return PartitionRun(tp, tp, found.start, found.end, ledger)
 
     def _moved(self, offsets: int) -> None:
         self._done += offsets
@@ -159,7 +162,7 @@ class _Backup:
                 configs=topic.configs,
                 effective=topic.effective,
                 partitions=tuple(
-                    _partition(self._runs[tp], self._results[tp])
+                    _partition(self._runs[tp], self._results[tp], self._held_up.get(tp))
                     for tp in (TopicPartition(topic.name, index) for index in topic.partitions)
                 ),
             )
@@ -173,10 +176,15 @@ class _Backup:
             for tp, run in self._runs.items()
             for gap in run.ledger.gaps
         ]
-        return stopped + holes
+        hanging = [
+            f"{held.text(tp, self._runs[tp].end)} for more than {LONG_MS // 60_000} minutes"
+            for tp, held in self._held_up.items()
+            if is_long(held)
+        ]
+        return stopped + holes + hanging
 
 
-def _partition(run: PartitionRun, result: SinkResult) -> PartitionBackup:
+def _partition(run: PartitionRun, result: SinkResult, held: HeldUp | None) -> PartitionBackup:
     return PartitionBackup(
         partition=run.source.partition,
         start_offset=run.start,
@@ -184,4 +192,5 @@ def _partition(run: PartitionRun, result: SinkResult) -> PartitionBackup:
         records=sum(entry.records for entry in result.entries),
         objects=result.entries,
         ledger=run.ledger.to_json(),
+        held_up=held,
     )

@@ -44,6 +44,24 @@ class ObjectEntry(_Model):
     index_sha256: str | None = None
 
 
+class HeldUp(_Model):
+    """A transaction was open when the backup began: what stands from its first record on is not in the backup,
+    nor what others had committed there."""
+
+    offsets: int
+    """From there to the end of the log: records, and markers of transactions."""
+    since_ms: int | None = None
+    """Time of the transaction's first record; None: it could not be read."""
+    producer_id: int | None = None
+
+    def text(self, tp: TopicPartition, end_offset: int) -> str:
+        whose = "" if self.producer_id is None else f" of producer {self.producer_id}"
+        return (
+            f"{tp.topic}-{tp.partition}: {self.offsets} offsets from {end_offset} on are not in the backup: "
+            f"a transaction{whose} was open there"
+        )
+
+
 class PartitionBackup(_Model):
     partition: int
     start_offset: int
@@ -54,6 +72,7 @@ class PartitionBackup(_Model):
     objects: tuple[ObjectEntry, ...]
     ledger: dict[str, Any]
     """`transfer.ledger.PartitionLedger` in JSON: lineage, runs, counts, digest, gaps."""
+    held_up: HeldUp | None = None
 
     def read_ledger(self) -> PartitionLedger:
         return PartitionLedger.from_json(self.ledger)
@@ -129,6 +148,15 @@ class Manifest(_Model):
     def objects(self) -> list[ObjectEntry]:
         return [
             entry for topic in self.topics for partition in topic.partitions for entry in partition.objects
+        ]
+
+    def held_up(self) -> list[tuple[TopicPartition, int, HeldUp]]:
+        """Partitions that end before an open transaction, and where."""
+        return [
+            (TopicPartition(topic.name, partition.partition), partition.end_offset, partition.held_up)
+            for topic in self.topics
+            for partition in topic.partitions
+            if partition.held_up is not None
         ]
 
     def topic(self, name: str) -> TopicBackup:

@@ -112,12 +112,12 @@ async def _look(
         held = await ranges(client, [TopicPartition(target, index) for index in range(count)])
     except ProtocolError as error:
         return None, [f"topic {target} exists and cannot be looked at: {error}"]
-    records = sum(end - start for start, end in held.values())
+    records = sum(found.end - found.start for found in held.values())
     if records:
         return None, [
             f"topic {target} exists and holds {records} records; restore under another name (rename or "
             "prefix), or delete it first"
         ]
-    bases = tuple(held[TopicPartition(target, index)][1] for index in range(count))
+    bases = tuple(held[TopicPartition(target, index)].end for index in range(count))
     own = overrides((await client.describe_configs([target]))[target])
     return TargetState(target=target, topic_id=topic_id, created=False, bases=bases, own=own), []

@@ -114,7 +114,7 @@ class _Restore:
         self._counted: RestoreReport | None = None
         """Kept once everything was read back: then topics get their settings, and readers and writers."""
         self._done = 0
-        self.warnings: list[str] = []
+        self.warnings: list[str] = [held.text(tp, end) for tp, end, held in manifest.held_up()]
         self.problems: list[str] = list(manifest.problems)
         self.resumed = False
 

@@ -100,6 +100,8 @@ class Range(NamedTuple):
 
     start: int
     end: int
+    written: int
+    """The high watermark a moment before `end`: more than that where a transaction was open then."""
 
 
 async def ranges(
@@ -107,10 +109,13 @@ async def ranges(
 ) -> dict[TopicPartition, Range]:
     """The range of each partition. Raises ProtocolError while one has no leader."""
     first = await client.list_offsets(dict.fromkeys(tps, EARLIEST), retry=retry)
+    written = await client.list_offsets(dict.fromkeys(tps, LATEST), retry=retry)
     last = await client.list_offsets(
         dict.fromkeys(tps, LATEST), isolation=Isolation.READ_COMMITTED, retry=retry
     )
-    return {tp: Range(first[tp].offset, max(last[tp].offset, first[tp].offset)) for tp in tps}
+    return {
+        tp: Range(first[tp].offset, max(last[tp].offset, first[tp].offset), written[tp].offset) for tp in tps
+    }
 
 
 async def known_ranges(

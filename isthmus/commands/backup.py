@@ -11,6 +11,7 @@ import typer
 from isthmus.output import DIFFERENCES, print_json, print_table, say
 from isthmus.progress import ProgressDisplay
 from isthmus.stores import Asked, BackupId, BackupName, pick_backup, run_connectors
+from isthmus.times import shown
 from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def create(
 ) -> None:
     """Take a finite snapshot of the topics and group offsets that the backup NAME declares.
 
-    A backup is in the catalogue only when it is complete; ends with 3 when it has gaps.
+    A backup is in the catalogue only when it is complete; ends with 3 when it has gaps. What stands behind a
+    transaction that is open is not in it, and said; ends with 3 when that one is older than 15 minutes.
 
     Example: isthmus backup create flights
     """
@@ -74,6 +76,7 @@ def list_command(
             "topics": len(entry.manifest.topics) if entry.manifest else None,
             "records": entry.manifest.records if entry.manifest else None,
             "bytes": entry.manifest.bytes if entry.manifest else None,
+            "held_up": len(entry.manifest.held_up()) if entry.manifest else None,
             "problem": entry.problem or ("has gaps" if entry.manifest and entry.manifest.exit_code else ""),
         }
         for entry in entries
@@ -125,13 +128,14 @@ def validate(
     manifest = run_connectors(lambda: find_manifest(settings, name, backup_id))
     found = run_connectors(lambda: _with_store(settings, lambda store: check(store, manifest)))
     if as_json:
-        print_json(found.model_dump())
+        print_json({**found.model_dump(), "held_up": _held_up(manifest)})
     else:
         say(f"{found.backup_id}: {found.objects} objects, {found.records} records, {found.bytes} bytes")
         for damage in found.damaged:
             say(f"damaged: {damage}")
         if not found.damaged:
             say("complete, every checksum holds")
+        _show_held_up(manifest)
     raise typer.Exit(found.exit_code)
 
 
@@ -162,6 +166,7 @@ def _show(manifest: Manifest, as_json: bool) -> None:
                 "objects": len(manifest.objects()),
                 "gaps": manifest.gaps,
                 "problems": manifest.problems,
+                "held_up": _held_up(manifest),
                 "topics": {topic.name: topic.records for topic in manifest.topics},
                 "groups": [group.group for group in manifest.groups],
             }
@@ -176,8 +181,30 @@ def _show(manifest: Manifest, as_json: bool) -> None:
         ],
     )
     say(f"groups: {', '.join(group.group for group in manifest.groups) or 'none'}")
+    _show_held_up(manifest)
     for problem in manifest.problems:
         say(f"problem: {problem}")
+
+
+def _held_up(manifest: Manifest) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "from_offset": end,
+            "offsets": held.offsets,
+            "since": shown(held.since_ms),
+            "producer_id": held.producer_id,
+        }
+        for tp, end, held in manifest.held_up()
+    ]
+
+
+def _show_held_up(manifest: Manifest) -> None:
+    rows = _held_up(manifest)
+    if rows:
+        say("held up by open transactions when the backup began; these offsets are not in it:")
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _time(ms: int) -> str:
