@@ -1,4 +1,4 @@
-"""Partitions whose backup ends before an open transaction: how much stands behind it, since when, and whose it is.
+"""Partitions whose backup ends before an open transaction: how much is behind it, since when, whose it is.
 
 Owns asking. Readers of committed data get nothing behind the first record of an open transaction, also not
 what others had committed there; so a backup ends before it. A transaction that outlives every time limit (a

@@ -45,8 +45,8 @@ class ObjectEntry(_Model):
 
 
 class HeldUp(_Model):
-    """A transaction was open when the backup began: what stands from its first record on is not in the backup,
-    nor what others had committed there."""
+    """A transaction was open when the backup began: what stands from its first record on is not
+    in the backup, nor what others had committed there."""
 
     offsets: int
     """From there to the end of the log: records, and markers of transactions."""

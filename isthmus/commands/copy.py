@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.addresses import told
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
-from isthmus.topologies import access_of
 
 if TYPE_CHECKING:
     from replicator.copy_watch import CopyProgress, CopyResult
@@ -110,32 +110,10 @@ def _request(
         fail(f"--start is earliest or latest, not '{said['start']}'", USAGE)
     if not re.fullmatch(r"[A-Za-z0-9_-]*", said["name"]):
         fail(f"--name may hold letters, digits, '-' and '_' only, not '{said['name']}'", USAGE)
-    ends = []
-    for address, config, option in (source, target):
-        properties = _properties(config)
-        where = address or properties.get("bootstrap.servers")
-        if not where:
-            fail(f"say {option} host:port, or give bootstrap.servers in its properties file", USAGE)
-        access = access_of(where, topology)
-        ends.append((access.bootstrap, {**access.properties, **properties}))
-    (here, here_properties), (there, there_properties) = ends
+    (here, here_properties), (there, there_properties) = (told(*one, topology) for one in (source, target))
     return CopyRequest(
         here, there, source_properties=here_properties, target_properties=there_properties, **said
     )
-
-
-def _properties(file: Path | None) -> dict[str, str]:
-    from protocol.client.properties import client_security
-    from protocol.properties_text import PropertiesError, as_mapping, read_properties_file
-
-    if file is None:
-        return {}
-    try:
-        found = as_mapping(read_properties_file(file))
-        client_security(found)
-    except (PropertiesError, ValueError) as error:
-        fail(str(error) if str(file) in str(error) else f"{file}: {error}", USAGE)
-    return found
 
 
 def _patterns(texts: list[str] | None, option: str) -> tuple[str, ...]:
@@ -230,6 +208,7 @@ def _show_result(plan: CopyPlan, result: CopyResult, *, until_now: bool, as_json
                 "seconds": round(done.seconds, 3),
                 "left": result.left,
                 "gaps": result.gaps,
+                "link": plan.settings.name,
                 "progress_topic": plan.settings.progress_topic,
             }
         )
@@ -239,6 +218,9 @@ def _show_result(plan: CopyPlan, result: CopyResult, *, until_now: bool, as_json
         say(f"not copied: {partition}: {reason}")
     for partition, gaps in sorted(result.gaps.items()):
         say(f"gap: {partition}: {', '.join(gaps)}")
+    if result.gaps:
+        name, to = plan.settings.name, plan.settings.target.bootstrap
+        say(f"if that is known: isthmus links acknowledge-gap '{name}' --to {to} --all --why ...")
     if result.failed:
         say("the copy failed, the log above says why; the same command goes on where it was")
     elif until_now and not result.arrived:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import getpass
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.addresses import told
 from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import USAGE, fail, print_json, say
 from isthmus.stores import run_connectors
@@ -28,6 +30,13 @@ def acknowledge_gap(
     partition: Annotated[int | None, typer.Option("--partition", "-p", help="with --topic")] = None,
     everything: Annotated[bool, typer.Option("--all", help="all that are open now")] = False,
     by: Annotated[str | None, typer.Option("--by", help="who; user@host by default")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="of an ad-hoc copy: its target (host:port,… or a cluster of the file)"),
+    ] = None,
+    to_config: Annotated[
+        Path | None, typer.Option(help="client.properties with security settings for --to")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show them")] = False,
     file: File = DEFAULT_FILE,
     as_json: Json = False,
@@ -43,13 +52,21 @@ def acknowledge_gap(
     nothing any more. With on_gap: stop it keeps that, readable, until its gap is acknowledged; how many
     records it drops then is said, also with --dry-run.
 
-    Example: isthmus links acknowledge-gap 'east->west' --topic orders --why 'INC-42: restored from backup'
+    Of an ad-hoc copy, which no file declares, say --to and the name that isthmus copy shows with its gaps.
+
+    Examples:
+
+    isthmus links acknowledge-gap 'east->west' --topic orders --why 'INC-42: restored from backup'
+
+    isthmus links acknowledge-gap 'copy-x->y' --to new:9092 --all --why 'INC-43: not needed'
     """
     if everything == (topic is not None) or (partition is not None and topic is None):
         fail("say either --all, or --topic T (and --partition P)", USAGE)
     if not why.strip():
         fail("--why says nothing: the next reader will want to know", USAGE)
-    settings, asked = link_of(link, file, mirrors=None)
+    settings, asked = (
+        _of_copy(link, to, to_config, file) if to or to_config else link_of(link, file, mirrors=None)
+    )
     who = by or f"{getpass.getuser()}@{socket.gethostname()}"
 
     def chosen(found: Difference) -> bool:
@@ -85,6 +102,24 @@ def acknowledge_gap(
         say("nothing to acknowledge")
 
 
+def _of_copy(link: str, to: str | None, config: Path | None, file: Path) -> tuple[LinkSettings, None]:
+    """Settings of a copy as far as its target goes: its source need not be there any more."""
+    from pydantic import ValidationError
+
+    from replicator.settings import ClusterEnd, LinkSettings
+
+    where, properties = told(to, config, "--to", file)
+    source, arrow, target = link.partition("->")
+    try:
+        if not arrow:
+            raise ValueError
+        here = ClusterEnd(alias=source, bootstrap="of-a-copy:0")
+        there = ClusterEnd(alias=target, bootstrap=where, properties=properties)
+        return LinkSettings(source=here, target=there, shared=False), None
+    except (ValidationError, ValueError):
+        fail(f"'{link}' is no name of a copy: those look like copy-NAME->CLUSTER", USAGE)
+
+
 async def _acknowledge(
     settings: LinkSettings,
     chosen: Callable[[Difference], bool],
@@ -100,7 +135,11 @@ async def _acknowledge(
 
     async with settings.target.at_once() as client:
         store = ProgressStore(client, settings.progress_topic)
-        progress = await (store.refresh() if dry_run else store.load())
+        progress = await store.refresh()
+        if not settings.shared and not progress.partitions():
+            fail(f"there is no progress of a copy {settings.name} at {settings.target.bootstrap}", USAGE)
+        if not dry_run:
+            await store.load()
         if settings.offsets == "identical":
             missing = await open_ever(client, settings)
         else:

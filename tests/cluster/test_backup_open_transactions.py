@@ -56,7 +56,9 @@ async def test_records_behind_an_open_transaction_are_counted(
     assert (manifest.records, manifest.exit_code) == (7, exit_code)
     assert bool(manifest.problems) == bool(exit_code)
     report = await vault.restore(target.bootstrap)
-    said = f"{topic}-0: 6 offsets from 4 on are not in the backup: a transaction of producer {held.producer_id}"
+    said = (
+        f"{topic}-0: 6 offsets from 4 on are not in the backup: a transaction of producer {held.producer_id}"
+    )
     assert any(said in text for text in (*report.warnings, *report.problems))
 
     command._show(manifest, as_json=True)

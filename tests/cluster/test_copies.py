@@ -24,6 +24,10 @@ async def run(*arguments):
     return await ended(await begun("copy", *arguments))
 
 
+async def asked_of_links(*arguments):
+    return await ended(await begun("links", *arguments))
+
+
 def asked(pair, topic, *, same=False, **more):
     """A copy of topics that begin like `topic`, under a name of its own."""
     to = pair.east if same else pair.west
@@ -98,6 +102,17 @@ async def test_a_topic_made_again_is_named_where_the_copy_ends_with_3(pair, clie
         assert (result.code, result.left) == (EXIT_DIFFERENCES, {})
         (gap,) = result.gaps[f"{topic}-0"]
         assert gap.startswith("gap 5..5 (source topic re-created")
+    name = (await plan_copy(request)).settings.name
+    words = ("--all", "--why", "INC-42", "--to", pair.west)
+    code, _, err = await asked_of_links("acknowledge-gap", f"{name}x", *words)
+    assert (code, "there is no progress of a copy" in err) == (2, True), err
+    assert (
+        f"isthmus-link.{name.replace('->', '-to-')}x.internal" not in (await clients[1].metadata(None)).topics
+    )
+    for options, exit_code in (("--dry-run",), EXIT_DIFFERENCES), ((), 0):
+        code, out, err = await asked_of_links("acknowledge-gap", name, *words, *options)
+        assert (code, f"gap {topic}-0 5..5" in out) == (0, True), (out, err)
+        assert (await finished(await plan_copy(request))).code == exit_code
 
 
 async def test_a_name_is_of_copies_from_one_cluster(pair, clients):
