@@ -78,6 +78,8 @@ class Progress:
     """Differences that somebody has taken note of."""
     notes: dict[bytes, bytes] = field(default_factory=dict)
     """What people want (`control/…`) and what workers say of themselves (`worker/…`): see `workers`."""
+    changes: Counter[bytes] = field(default_factory=Counter)
+    """How often the value of each note was another than before, as far as was read."""
     transactional_ids: dict[str, str] = field(default_factory=dict)
     """Of producers that may have a transaction open, and the incarnation of the worker that each is of."""
     registrations: Counter[str] = field(default_factory=Counter)
@@ -104,6 +106,7 @@ class Progress:
             elif key == _LEASE_KEY:
                 self.lease.apply(value)
             elif key.startswith((b"control/", b"worker/")):
+                self.changes[key] += self.notes.get(key) != value
                 _put(self.notes, key, value)
             elif key.startswith((b"partition/", b"runs/", b"former/", _TRANSACTIONAL_ID)):
                 self._apply_progress(key, value)

@@ -118,7 +118,7 @@ async def set_values(
         names = [f"{name} = {value}" for name, value in values.items()]
         names += [f"{name} as in the file" for name in unset]
         names += no_longer_excluded(settings, before, new)
-        return settings_rows(after), f"{settings.name}: {'; '.join(names) or 'nothing changes'}"
+        return settings_rows(values, unset), f"{settings.name}: {'; '.join(names) or 'nothing changes'}"
 
     return await _ask(settings, Scope(), rows, dry_run=dry_run)
 
@@ -156,6 +156,22 @@ async def _ask(
         progress = await (store.refresh() if dry_run else store.load())
         new, text = rows(progress)
         if not dry_run:
-            await store.save_notes(new)
+            text += await _written(store, progress, new)
     about = tuple(sorted(tp for tp in progress.partitions() if scope.covers(tp)))
     return Asked(text, about, not dry_run)
+
+
+async def _written(store: ProgressStore, progress: Progress, new: Rows) -> str:
+    """Stores the rows, and says what somebody else has written between what was read and what is there now.
+    Raises NotAsked where that holds and not this."""
+    keys = {key: key.encode() for key in new}
+    expected = {key: progress.changes[at] + (progress.notes.get(at) != new[key]) for key, at in keys.items()}
+    await store.save_notes(new)
+    await store.refresh()
+    if any(progress.notes.get(at) != new[key] for key, at in keys.items()):
+        raise NotAsked(
+            "somebody else asked for something else at the same moment, and that holds: isthmus links status"
+        )
+    if any(progress.changes[at] > expected[key] for key, at in keys.items()):
+        return " (somebody else asked for something else at the same moment; this holds)"
+    return ""

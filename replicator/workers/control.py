@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("isthmus.replicator")
 
-_PAUSED, _RESTART, SETTINGS_KEY = "control/paused/", "control/restart/", "control/settings"
+_PAUSED, _RESTART, _SETTING = "control/paused/", "control/restart/", "control/settings/"
+_ALL_SETTINGS = "control/settings"
+"""Where versions before stored them together; a row of its own counts before it."""
 
 LIVE_SETTINGS = frozenset(
     {
@@ -115,6 +117,7 @@ class Desired:
         paused: dict[Scope, Wish] = {}
         restarts: dict[Scope, Wish] = {}
         settings: dict[str, Any] = {}
+        earlier: dict[str, Any] = {}
         for key, value in notes.items():
             text = key.decode(errors="replace")
             try:
@@ -122,11 +125,14 @@ class Desired:
                     paused[Scope.of_path(text.removeprefix(_PAUSED))] = _wish(value)
                 elif text.startswith(_RESTART):
                     restarts[Scope.of_path(text.removeprefix(_RESTART))] = _wish(value)
-                elif text == SETTINGS_KEY:
-                    settings = dict(json.loads(value))
+                elif text.startswith(_SETTING):
+                    settings[text.removeprefix(_SETTING)] = json.loads(value)
+                elif text == _ALL_SETTINGS:
+                    earlier = dict(json.loads(value))
             except (KeyError, TypeError, ValueError) as error:
                 _log.error("%s of a link cannot be read: %r", text, error)
-        return cls(paused, restarts, settings)
+        holds = {name: value for name, value in (earlier | settings).items() if value is not None}
+        return cls(paused, restarts, holds)
 
     def paused_because(self, tp: TopicPartition) -> str:
         """Why a partition is to stand still; empty: it is not."""
@@ -196,9 +202,10 @@ def restart_rows(scope: Scope, wish: Wish) -> dict[str, bytes | None]:
     return {_RESTART + scope.path: _row(wish)}
 
 
-def settings_rows(values: Mapping[str, Any]) -> dict[str, bytes | None]:
-    """Rows with all settings that are changed; none when nothing is."""
-    return {SETTINGS_KEY: json.dumps(dict(values), separators=(",", ":")).encode() if values else None}
+def settings_rows(values: Mapping[str, Any], unset: Iterable[str] = ()) -> dict[str, bytes | None]:
+    """A row for each, so that two who change different ones at the same moment undo nothing of each other."""
+    new = {**values, **dict.fromkeys(unset)}
+    return {_SETTING + name: json.dumps(value, separators=(",", ":")).encode() for name, value in new.items()}
 
 
 def _row(wish: Wish) -> bytes:
