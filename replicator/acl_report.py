@@ -12,6 +12,7 @@ from typing import Any
 from protocol.client import Acl, ClusterClient
 from protocol.errors import KafkaError
 from protocol.types import TopicPartition
+from replicator.acl_owners import acls_of_others
 from replicator.acl_rules import Granted, Scope
 from replicator.acl_sync import AclSync
 from replicator.drift import found_now
@@ -37,6 +38,7 @@ async def acl_report(source: ClusterClient, target: ClusterClient, settings: Lin
         _never,
         report_only=True,
         revoke_at_most=settings.acls_revoke_at_most,
+        of_others=lambda: acls_of_others(target, settings.progress_topic),
     )
     sync.owned = progress.acls()
     await sync.once()

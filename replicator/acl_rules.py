@@ -60,8 +60,10 @@ class Plan:
     create: list[Acl] = field(default_factory=list)
     revoke: list[Acl] = field(default_factory=list)
     owned: dict[Acl, Granted] = field(default_factory=dict)
-    foreign: int = 0
+    foreign: list[Acl] = field(default_factory=list)
     """Wanted ones that somebody else had granted already: they are never revoked."""
+    shared: list[Acl] = field(default_factory=list)
+    """Not the link's any more, and another link's still: left to that one."""
     held: list[Acl] = field(default_factory=list)
     """To be revoked, and left alone until somebody allows it: `held_because`."""
     held_because: str | None = None
@@ -96,14 +98,16 @@ def plan(
     owned: Mapping[Acl, Granted],
     cluster: str,
     at_most: int | None = None,
+    others: Collection[Acl] = (),
 ) -> Plan:
     """Compares. An owned ACL goes only when all its origins are gone from the cluster that had them: a topic
     that is not seen for a moment, or a pattern of the link that was changed, takes nobody's rights away, nor
-    does another cluster with the source's alias. `at_most`: somebody allows so many to go at once."""
+    does another cluster with the source's alias. `at_most`: somebody allows so many to go at once.
+    `others`: what other links into the target own. Both own what both need, and the last one revokes it."""
     made = Plan(owned=dict(owned))
     for acl, origins in sorted(translated.wanted.items(), key=lambda row: _denies_first(row[0])):
-        if acl in target and acl not in owned:
-            made.foreign += 1
+        if acl in target and acl not in owned and acl not in others:
+            made.foreign.append(acl)
             continue
         if acl not in target:
             made.create.append(acl)
@@ -114,12 +118,14 @@ def plan(
         left = _left(granted, source, cluster)
         if left:
             made.owned[acl] = Granted(cluster, left)
+        elif acl in others:
+            made.shared.append(acl)
         else:
             made.revoke.append(acl)
     made.held_because = _held_because(len(made.revoke), len(owned), bool(source), at_most)
     if made.held_because is not None:
         made.held, made.revoke = made.revoke, []
-    for acl in made.revoke:
+    for acl in (*made.revoke, *made.shared):
         del made.owned[acl]
     return made
 

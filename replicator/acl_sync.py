@@ -33,6 +33,8 @@ _SHOWN = 100
 
 Store = Callable[[Mapping[Acl, Granted], Mapping[Acl, Granted]], Awaitable[None]]
 """Stores what the link has granted: before, after."""
+Owners = Callable[[], Awaitable[Collection[Acl]]]
+"""What other links into the target have granted, or need as well."""
 
 
 class AclSync:
@@ -50,7 +52,9 @@ class AclSync:
         report_only: bool,
         revoke_at_most: int | None = None,
         note_withheld: Store | None = None,
+        of_others: Owners | None = None,
     ) -> None:
+        self._of_others = of_others
         self._note_withheld = note_withheld
         self.withheld: dict[Acl, Granted] = {}
         """What is noted at the target as kept from the source's writers."""
@@ -67,6 +71,8 @@ class AclSync:
         self._plan = Plan()
         self._withheld: list[Acl] = []
         self._refused: dict[Acl, str] = {}
+        self._foreign: set[Acl] = set()
+        """Of which is known that they are no other link's."""
         self._passing = asyncio.Lock()
 
     async def once(self) -> None:
@@ -83,7 +89,7 @@ class AclSync:
         translated = translate(source, self._scope())
         cluster = self._source.cluster_id or ""
         await self._withhold(translated, source, cluster)
-        todo = plan(translated, source, target, self.owned, cluster, self._revoke_at_most)
+        todo = await self._plan_of(translated, source, target, cluster)
         if todo.held_because is not None and todo.held_because != self._plan.held_because:
             _log.error("ACLs are not revoked: %s", todo.held_because)
         self._plan = todo
@@ -93,13 +99,43 @@ class AclSync:
             return
         await self._note({**self.owned, **{a: why for a, why in todo.owned.items() if a in target}})
         kept = await self._apply(self._target.create_acls, todo.create, "granted", todo.owned)
-        stuck = await self._apply(self._target.delete_acls, todo.revoke, "revoked", self.owned)
+        before = self.owned
+        going = [*todo.revoke, *await self._left_alone(todo.shared)]
+        stuck = await self._apply(self._target.delete_acls, going, "revoked", before)
         refused = {**kept, **stuck}
         self._refused = {acl: str(error) for acl, error in refused.items()}
         never = {acl for acl, error in kept.items() if not error.retriable}  # somebody else may grant it yet
         left = todo.owned.keys() - never | stuck.keys()
         await self._note({acl: why for acl, why in self.owned.items() if acl in left})
         self._plan = replace(todo, create=list(kept), revoke=list(stuck), owned=self.owned)
+
+    async def _plan_of(
+        self, translated: Translated, source: Collection[Acl], target: Collection[Acl], cluster: str
+    ) -> Plan:
+        """Other links are asked about only where that decides something: they are many rows to read."""
+
+        def planned(others: Collection[Acl]) -> Plan:
+            return plan(translated, source, target, self.owned, cluster, self._revoke_at_most, others)
+
+        todo = planned(())
+        if self._of_others is None:
+            return todo
+        if todo.revoke or todo.held or not self._foreign.issuperset(todo.foreign):
+            todo = planned(await self._of_others())
+        self._foreign = set(todo.foreign)
+        return todo
+
+    async def _left_alone(self, shared: Collection[Acl]) -> list[Acl]:
+        """Gives up what is another link's too. Returns what that one has given up as well at this moment:
+        each has left it to the other one, so somebody has to revoke it."""
+        if not shared or self._of_others is None:
+            return []
+        await self._note({acl: why for acl, why in self.owned.items() if acl not in shared})
+        others = await self._of_others()
+        for acl in shared:
+            if acl in others:
+                _log.info("ACL not revoked, another link needs it: %s", acl)
+        return [acl for acl in shared if acl not in others]
 
     async def _note(self, owned: dict[Acl, Granted]) -> None:
         """Stores what is the link's. What is to be revoked stays known until it is gone."""
@@ -177,7 +213,7 @@ class AclSync:
         return {
             "reason": self.reason,
             "granted_by_link": len(self.owned),
-            "granted_by_others": self._plan.foreign,
+            "granted_by_others": len(self._plan.foreign),
             "to_grant": _texts(self._plan.create),
             "to_revoke": _texts([*self._plan.revoke, *self._plan.held]),
             "not_revoked_because": self._plan.held_because,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from protocol.client import ClusterClient
 from protocol.types import TopicPartition
+from replicator.acl_owners import acls_of_others
 from replicator.acl_rules import Scope
 from replicator.acl_sync import AclSync
 from replicator.emitters import Checkpoints, Heartbeats, OffsetSyncs
@@ -56,6 +57,7 @@ class Upkeep:
             report_only=settings.acls_report_only,
             revoke_at_most=settings.acls_revoke_at_most,
             note_withheld=parts.store.save_withheld,
+            of_others=lambda: acls_of_others(parts.target_client, settings.progress_topic),
         )
 
     def _group_deletion(self) -> GroupDeletion | None:

@@ -1,5 +1,7 @@
 """ACLs: what of the source's holds at the target, who may take it back, and that it is remembered."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,6 +142,7 @@ class Cluster:
         self.acls, self.refuses = set(acls), {}
 
     async def describe_acls(self, resource):
+        await asyncio.sleep(0)  # others come in between
         return {one for one in self.acls if one.resource is resource}
 
     async def create_acls(self, acls):
@@ -152,11 +155,14 @@ class Cluster:
         self.acls -= set(acls)
 
 
-def sync_of(source, target, stored):
+def sync_of(source, target, stored, others=lambda: ()):
     async def store(before, after):
         stored.append(after)
 
-    return AclSync(source, target, scope, store, report_only=False)
+    async def of_others():
+        return {one for rows in others() for one in (rows[-1] if rows else ())}
+
+    return AclSync(source, target, scope, store, report_only=False, of_others=of_others)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_REQUEST, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])
@@ -187,6 +193,61 @@ async def test_what_the_target_may_have_taken_is_the_links():
     source.acls.discard(acl("orders"))
     await sync.once()
     assert mine not in target.acls
+
+
+BILLING = acl("billing", resource=GROUP)
+
+
+def two_links():
+    """Of two sources into one cluster; groups have the same name everywhere."""
+    east, north, target, rows = Cluster(BILLING), Cluster(BILLING), Cluster(), ([], [])
+    one = sync_of(east, target, rows[0], lambda: [rows[1]])
+    other = sync_of(north, target, rows[1], lambda: [rows[0]])
+    return east, north, target, one, other
+
+
+async def test_what_another_link_still_needs_is_not_revoked_and_goes_with_the_last():
+    """The first one had granted it, and the other took it for an administrator's."""
+    east, north, target, one, other = two_links()
+    for sync in (one, other, one):
+        await sync.once()
+    east.acls.clear()
+    east.acls.add(acl("orders"))
+    await one.once()
+    assert BILLING in target.acls
+    assert BILLING not in one.owned
+    await one.once()
+    north.acls.clear()
+    north.acls.add(acl("orders"))
+    await other.once()
+    assert BILLING not in target.acls
+    await one.once()
+    assert BILLING not in target.acls
+
+
+async def test_two_links_that_revoke_at_the_same_moment_do_not_leave_it_to_each_other():
+    east, north, target, one, other = two_links()
+    await one.once()
+    await other.once()
+    for side in (east, north):
+        side.acls.clear()
+        side.acls.add(acl("orders"))
+    await asyncio.gather(one.once(), other.once())
+    assert BILLING not in target.acls
+    assert BILLING not in {*one.owned, *other.owned}
+
+
+async def test_what_an_administrator_granted_is_nobodys_with_two_links_too():
+    east, north, target, one, other = two_links()
+    target.acls.add(BILLING)
+    for sync in (one, other):
+        await sync.once()
+    for side in (east, north):
+        side.acls.clear()
+        side.acls.add(acl("orders"))
+    for sync in (one, other):
+        await sync.once()
+    assert BILLING in target.acls
 
 
 async def test_the_report_from_outside_counts_the_same_groups_as_the_link(monkeypatch):
