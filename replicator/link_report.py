@@ -6,6 +6,7 @@ that was deleted makes the lag of what it concerns unknown, which is not zero, a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -22,7 +23,8 @@ from replicator.mirror_rows import Mirror
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
 from replicator.workers.control import Desired
-from replicator.workers.report import WorkerReport, owners, reports
+from replicator.workers.listening import listened
+from replicator.workers.report import WorkerReport, owners
 from transfer.ledger import PartitionLedger
 
 CONNECT_S = 3.0
@@ -60,11 +62,11 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         own = (await client.metadata([settings.progress_topic])).topics.get(settings.progress_topic)
         has_topic = own is not None and not own.error
         ledgers = {tp: entry.ledger for tp, entry in progress.entries().items()}
-    ends, problem = await ends_now(
-        settings.source, {tp: ledger.source.topic_id for tp, ledger in ledgers.items()}
-    )
+        ids = {tp: ledger.source.topic_id for tp, ledger in ledgers.items()}
+        (ends, problem), workers = await asyncio.gather(
+            ends_now(settings.source, ids), listened(store, progress)
+        )
     known = store.acknowledged
-    workers = reports(progress.notes)
     owner = owners(workers)
     desired = Desired.read(progress.notes)
     names = settings.names()
@@ -88,7 +90,7 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         link_standing(
             workers, settings.name, known=has_topic, source_problem=problem, paused=desired.paused_as_a_whole
         ),
-        next((dict(one.groups) for one in workers if one.leads and one.fresh()), {}),
+        next((dict(one.groups) for one in workers if one.leads and not one.silent), {}),
         topic_latencies(workers),
     )
 
@@ -107,7 +109,7 @@ def topic_latencies(workers: Collection[WorkerReport]) -> dict[str, dict[str, An
     """Percentiles of all records of a topic, whichever worker copied them."""
     parts: dict[str, list[Mapping[int, int]]] = {}
     for worker in workers:
-        for topic, counts in worker.latencies.items() if worker.fresh() else ():
+        for topic, counts in worker.latencies.items() if not worker.silent else ():
             parts.setdefault(topic, []).append(counts)
     sums = {topic: added(of) for topic, of in sorted(parts.items())}
     found = {topic: quantiles(counts, PARTITION_QUANTILES) for topic, counts in sums.items()}

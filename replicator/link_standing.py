@@ -23,13 +23,12 @@ def link_standing(
     known: bool,
     source_problem: str = "",
     paused: Wish | None = None,
-    now_ms: int | None = None,
 ) -> dict[str, Any]:
     """`state`, `waits_for`, `since_ms` (None: not known), `reason`, `to_do`.
 
     `known`: the link has a progress topic at the target. `paused`: who has paused all of it, and why.
     """
-    fresh = [one for one in workers if one.fresh(now_ms)]
+    fresh = [one for one in workers if not one.silent]
     if not fresh:
         return _nobody(workers, link, known=known, source_problem=source_problem)
     ends = link.split("->")

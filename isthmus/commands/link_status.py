@@ -85,7 +85,7 @@ def status(
             }
         )
     else:
-        _show_standing(report.standing)
+        _show_standing(report)
         if report.rows:
             _show(report.rows)
         _show_latencies(report, partitions=partitions)
@@ -96,18 +96,21 @@ def status(
         raise typer.Exit(DIFFERENCES)
 
 
-def _show_standing(standing: dict[str, Any]) -> None:
+def _show_standing(report: LinkReport) -> None:
     from replicator.link_standing import in_words
 
-    for line in in_words(standing, _when(standing["since_ms"])):
+    lives = [one for one in report.workers if not one["silent"]]
+    by = max(lives, key=lambda one: one["at_ms"], default=None)
+    for line in in_words(report.standing, _when(report.standing["since_ms"], by)):
         say(line)
 
 
-def _when(ms: int | None) -> str:
+def _when(ms: int | None, by: dict[str, Any] | None) -> str:
+    """And for how long, by the clock of a worker that has just spoken: that of who asks may be another."""
     if not ms:
         return ""
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(ms / 1000))
-    return f"{at} ({max(time.time() - ms / 1000, 0):.0f} s)"
+    return at if by is None or by["silent"] else f"{at} ({max(by['at_ms'] - ms, 0) / 1000:.0f} s)"
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -197,7 +200,7 @@ def _show_workers(report: LinkReport) -> None:
         waits = f", {one['standing']['state']}" if one["standing"].get("waits_for") else ""
         say(f"worker: {one['worker']}: {has}{lead}{waits}{silent}{rest}{_delivery(one['guarantee'])}")
         for what, problem in one["problems"].items():
-            when = _when(one["problems_since"].get(what))
+            when = _when(one["problems_since"].get(what), one)
             say(f"problem: {one['worker']}: {what}: {problem}{f' (since {when})' if when else ''}")
     for name, value in report.settings.items():
         say(f"setting: {name} = {value} (changed by command: isthmus links set)")

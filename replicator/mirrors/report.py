@@ -6,6 +6,7 @@ Owns those rows. There is no ledger: what a mirror has is what its log holds, an
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -25,7 +26,8 @@ from replicator.mirrors.standing import gaps_of_before
 from replicator.piecemeal import piecemeal
 from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
-from replicator.workers.report import WorkerReport, owners, reports
+from replicator.workers.listening import listened
+from replicator.workers.report import WorkerReport, owners
 
 Stands = dict[TopicPartition, MirrorStand | KafkaError]
 
@@ -38,15 +40,18 @@ async def report_of(settings: LinkSettings) -> LinkReport:
 async def mirror_report(settings: LinkSettings) -> LinkReport:
     """Raises ProtocolError when the target cannot be asked."""
     async with settings.target.client("isthmus-cli", connect_timeout_s=CONNECT_S, retry=NO_RETRIES) as target:
-        progress = await ProgressStore(target, settings.progress_topic).refresh()
+        store = ProgressStore(target, settings.progress_topic)
+        progress = await store.refresh()
         own = (await target.metadata([settings.progress_topic])).topics.get(settings.progress_topic)
         mirrors = await _mirrors(target, settings)
         stands = await _stands(target, mirrors)
         on_record = await _on_record(target, settings, progress)
-    ids = {tp: mirrors[tp.topic].topic_id for tp in stands}
-    # Mirrors hold what no reader of committed records may see yet.
-    ends, problem = await ends_now(settings.source, ids, isolation=Isolation.READ_UNCOMMITTED)
-    workers = reports(progress.notes)
+        ids = {tp: mirrors[tp.topic].topic_id for tp in stands}
+        (ends, problem), workers = await asyncio.gather(
+            # Mirrors hold what no reader of committed records may see yet.
+            ends_now(settings.source, ids, isolation=Isolation.READ_UNCOMMITTED),
+            listened(store, progress),
+        )
     owner = owners(workers)
     known = progress.acknowledged
     rows = [
@@ -78,7 +83,7 @@ def _at_worker(
     row = at_worker(tp, owner)
     if owner is None:
         for one in workers:
-            if one.fresh() and tp.topic in one.problems:
+            if not one.silent and tp.topic in one.problems:
                 return row | {
                     "worker": one.worker,
                     "at_worker": State.STOPPED.value,

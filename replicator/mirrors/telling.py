@@ -19,6 +19,7 @@ from replicator.mirrors.partition import MirrorPartition, State
 from replicator.progress import ProgressStore
 from replicator.rates import Rates
 from replicator.troubles import now_ms
+from replicator.workers.listening import Hearing
 from replicator.workers.messages import WorkerInfo
 from replicator.workers.report import EVERY_S, Standing, WorkerReport, reports
 from replicator.workers.reporting import Told
@@ -56,6 +57,7 @@ class Telling:
         self._info = WorkerInfo.of_this_process(rest)
         self._began_ms = now_ms()
         self._rates = Rates()
+        self._hearing = Hearing()
         self._ready = False
         self._said: object = None
         self._said_at = -EVERY_S
@@ -74,8 +76,8 @@ class Telling:
         mine = self._report()
         rows: dict[str, bytes | None] = {
             one.key: None
-            for one in reports(self._store.progress.notes)
-            if one.incarnation != mine.incarnation and not one.fresh()
+            for one in self._hearing.judged(reports(self._store.progress.notes))
+            if one.incarnation != mine.incarnation and one.silent
         }
         await self._store.save_notes(rows | {mine.key: mine.encode()})
         self._said, self._said_at = shape, now

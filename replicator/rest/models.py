@@ -36,7 +36,7 @@ class Worker(BaseModel):
     epoch: int = Field(description="of the plan by which it has its partitions")
     began_ms: int
     at_ms: int = Field(description="when it said so")
-    silent: bool = Field(description="it has said nothing for 15 s")
+    silent: bool = Field(description="nothing has come of it while it was listened for")
     partitions: int
     rate: int = Field(description="bytes per second")
     problems: dict[str, str]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -21,7 +20,7 @@ _log = logging.getLogger("isthmus.replicator")
 PREFIX = "worker/"
 EVERY_S = 3.0
 STALE_S = 15.0
-"""A worker that said nothing for so long is not counted, whatever it said last."""
+"""A worker of which nothing came for so long is not counted, whatever it said last."""
 
 
 class Standing(NamedTuple):
@@ -67,6 +66,9 @@ class WorkerReport:
     latencies: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Records of the last minutes by topic and bucket (`replicator.latency`), for sums over workers."""
 
+    silent: bool = False
+    """Whether whoever read this takes it for gone (`listening`); no process says so of itself."""
+
     @property
     def key(self) -> str:
         """Of its record."""
@@ -76,11 +78,6 @@ class WorkerReport:
     def rate(self) -> int:
         """Bytes per second of all its partitions."""
         return sum(one.rate for one in self.partitions.values())
-
-    def fresh(self, now_ms: int | None = None) -> bool:
-        """Whether it has spoken lately (by this machine's clock)."""
-        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        return now_ms - self.at_ms < STALE_S * 1000
 
     def encode(self) -> bytes:
         topics: dict[str, dict[int, Standing]] = {}
@@ -115,7 +112,7 @@ class WorkerReport:
         """For people and machines; partitions are told apart."""
         row = self._fields() | {"partitions": len(self.partitions)}
         del row["latencies"], row["groups"]
-        return row | {"rate": self.rate, "silent": not self.fresh()}
+        return row | {"rate": self.rate}
 
     def _fields(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}
@@ -137,6 +134,6 @@ def owners(all_reports: list[WorkerReport]) -> dict[TopicPartition, WorkerReport
     """Who has which partition: of several that say so the one with the newest plan."""
     found: dict[TopicPartition, WorkerReport] = {}
     for report in sorted(all_reports, key=lambda one: (one.epoch, one.at_ms)):
-        if report.fresh():
+        if not report.silent:
             found.update(dict.fromkeys(report.partitions, report))
     return found

@@ -15,6 +15,7 @@ from replicator.parts import Parts
 from replicator.phase import COPIES
 from replicator.workers.crew import Crew
 from replicator.workers.holdings import Holdings
+from replicator.workers.listening import Hearing
 from replicator.workers.report import EVERY_S, Standing, WorkerReport, reports
 
 _UNEVEN_LOOKS = 10
@@ -47,6 +48,7 @@ class Reporting:
         self._told = told
         self._began_ms = time.time_ns() // 1_000_000
         self._uneven = 0
+        self._hearing = Hearing()
         self._said: object = None
         self._said_at = -EVERY_S
 
@@ -63,12 +65,12 @@ class Reporting:
         rows: dict[str, bytes | None] = {mine.key: mine.encode()}
         members = {info.incarnation for info in self._crew.orders.members.values()}
         if self._crew.leading and members:
-            everybody = reports(self._parts.store.progress.notes)
+            everybody = self._hearing.judged(reports(self._parts.store.progress.notes))
             former = self._crew.former
             gone = [
                 one
                 for one in everybody
-                if one.incarnation in former or (one.incarnation not in members and not one.fresh())
+                if one.incarnation in former or (one.incarnation not in members and one.silent)
             ]
             rows |= {one.key: None for one in gone}
             if due:
@@ -83,7 +85,7 @@ class Reporting:
         await self._parts.store.save_notes({self._report().key: None})
 
     def _level(self, everybody: list[WorkerReport], members: set[str]) -> None:
-        present = {one.incarnation: one for one in everybody if one.incarnation in members and one.fresh()}
+        present = {one.incarnation: one for one in everybody if one.incarnation in members and not one.silent}
         if len(present) < len(members) or len(members) < 2:
             self._uneven = 0
             return

@@ -13,6 +13,7 @@ from protocol.records import Record
 from protocol.types import TopicPartition
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
+from replicator.workers.listening import Hearing
 from replicator.workers.report import Standing, WorkerReport, reports
 from tests.cluster.links import LinkProcess, Pair, create, eventually, fresh, produce, records
 from tests.support.apache_kafka import apache_kafka
@@ -58,6 +59,7 @@ class Workers:
 
     def __init__(self, link: LinkSettings, client: ClusterClient, folder) -> None:
         self._link, self._client, self._folder = link, client, folder
+        self._hearing = Hearing()
         self._store = ProgressStore(client, link.progress_topic)
         self.processes: dict[int, LinkProcess] = {}
 
@@ -78,7 +80,7 @@ class Workers:
 
     async def reports(self) -> dict[int, WorkerReport]:
         notes = (await self._store.refresh()).notes
-        return {one.pid: one for one in reports(notes) if one.fresh()}
+        return {one.pid: one for one in self._hearing.judged(reports(notes)) if not one.silent}
 
     async def share(self, pids: set[int], each: list[int] | None = None, timeout_s: float = 90) -> None:
         """Waits until exactly these have all partitions running, each its own, and each has some; with `each`

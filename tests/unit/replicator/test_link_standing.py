@@ -5,15 +5,15 @@ from replicator.latency import Latencies
 from replicator.link_report import topic_latencies
 from replicator.link_standing import in_words, link_standing
 from replicator.phase import CLAIM, COPIES, FENCING, FIRST, TAKE_OVER, Phase
-from replicator.troubles import Troubles, now_ms
+from replicator.troubles import Troubles
 from replicator.workers.control import Wish
-from replicator.workers.report import STALE_S, WorkerReport
+from replicator.workers.report import WorkerReport
 
 NOW = 1_000_000_000
 
 
-def worker(name, at=NOW, **said):
-    return WorkerReport(name, name, at_ms=at, began_ms=NOW - 60_000, **said)
+def worker(name, **said):
+    return WorkerReport(name, name, at_ms=NOW, began_ms=NOW - 60_000, **said)
 
 
 def waits(step, since=NOW - 5000, reason=""):
@@ -25,7 +25,7 @@ def waits(step, since=NOW - 5000, reason=""):
 
 
 def standing(*workers, **said):
-    return link_standing(workers, "east->west", **{"known": True, "now_ms": NOW, **said})
+    return link_standing(workers, "east->west", **{"known": True, **said})
 
 
 def test_one_that_copies_makes_the_link_run_whatever_others_wait_for():
@@ -41,7 +41,7 @@ def test_a_link_that_runs_and_does_not_reach_a_cluster_says_so_first():
 
 
 def test_a_worker_of_an_older_version_that_says_no_state_copies():
-    assert standing(worker("a")) == link_standing([worker("a")], "east->west", known=True, now_ms=NOW)
+    assert standing(worker("a")) == link_standing([worker("a")], "east->west", known=True)
     assert (standing(worker("a"))["state"], standing(worker("a"))["since_ms"]) == ("running", NOW - 60_000)
 
 
@@ -52,9 +52,8 @@ def test_of_several_that_wait_the_leader_tells_why():
 
 
 def test_nobody_and_nobody_any_more_are_told_apart_with_what_to_do():
-    silent = NOW - int(STALE_S * 1000)
-    gone = standing(worker("host:7", at=silent))
-    assert (gone["state"], gone["since_ms"]) == ("not running", silent)
+    gone = standing(worker("host:7", silent=True))
+    assert (gone["state"], gone["since_ms"]) == ("not running", NOW)
     assert "host:7" in gone["reason"]
     never = standing(known=False, source_problem="east cannot be reached")
     assert never["since_ms"] is None
@@ -116,12 +115,11 @@ def test_percentiles_of_a_topic_are_those_of_all_its_records_on_all_workers():
     here.add(0.002, 98)
     there.add(0.5, 1)
     there.add(4.0, 1)
-    fresh = now_ms()
     workers = [
-        WorkerReport.decode(worker(name, fresh, latencies={"orders": of.counts()}).encode())
+        WorkerReport.decode(worker(name, latencies={"orders": of.counts()}).encode())
         for name, of in (("a", here), ("b", there))
     ]
-    gone = worker("c", 0, latencies={"orders": {9999: 1}, "old": {1: 1}})
+    gone = worker("c", silent=True, latencies={"orders": {9999: 1}, "old": {1: 1}})
     found = topic_latencies([*workers, gone])
     assert found.keys() == {"orders"}
     assert found["orders"]["records"] == 100

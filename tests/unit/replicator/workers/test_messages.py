@@ -97,4 +97,4 @@ def test_of_two_workers_that_name_a_partition_the_newer_plan_counts():
     rows = {one.key.encode(): one.encode() for one in (new, old)} | {b"worker/x": b"?", b"control/x": b""}
     assert reports(rows) == [new, old]
     assert owners(reports(rows)) == {tp: new}
-    assert owners([replace(new, at_ms=0), old]) == {tp: old}  # the new one is silent
+    assert owners([replace(new, silent=True), old]) == {tp: old}  # the new one is silent
