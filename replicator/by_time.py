@@ -28,6 +28,7 @@ READ_AT_MOST = 256 << 20
 _FIRST_BYTES = 64 << 10
 _BYTES = 4 << 20
 _AT_ONCE = 8
+_ANY_TIME = -(1 << 63)
 
 
 class Place(NamedTuple):
@@ -92,6 +93,23 @@ async def _record_from(
             )
             return Place(begin, None, note, exact=False)
     return Place(end, None, NONE_YET)
+
+
+async def nothing_between(client: ClusterClient, tp: TopicPartition, begin: int, end: int) -> bool:
+    """Whether readers of committed records find none at `begin ≤ offset < end`, and the log goes that far:
+    there are markers of transactions, or what was aborted. False also where too much would have to be read.
+    Raises ProtocolError."""
+    ends, _ = await readable_ends(client, [tp])
+    if ends.get(tp, -1) < end:
+        return False
+    position, seen = begin, 0
+    while position < end and seen < READ_AT_MOST:
+        chunk = await committed_chunk(client, tp, position, max_bytes=_FIRST_BYTES)
+        found = first_record(chunk, _ANY_TIME)
+        if found is not None:
+            return found.offset >= end
+        position, seen = chunk.next_offset, seen + chunk.size
+    return position >= end
 
 
 def first_record(chunk: Chunk, time_ms: int) -> Place | None:

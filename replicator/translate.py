@@ -6,7 +6,7 @@ Owns the decision, pure: exact by the offset map in both directions, never past 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -48,16 +48,18 @@ def translate_group(
     topic_ids: Mapping[str, str] | None = None,
     metadata: Mapping[TopicPartition, str] | None = None,
     there_ids: Mapping[str, str] | None = None,
+    nothing_behind: Collection[TopicPartition] = (),
 ) -> GroupTranslation:
     """Translates committed offsets of one group.
 
     `ledgers` are keyed by source partition (see `read_ledgers`). `topic_ids` (topic to id as text) are those
     of the cluster where the offsets were committed: a ledger of another lineage is not used. `metadata` was
     committed with them. `there_ids` are those of the other cluster, if it was asked: all topics that it has
-    (empty text: it knows no ids).
+    (empty text: it knows no ids). `nothing_behind`: partitions of the target that hold no record between what
+    the link wrote last and the committed offset: only markers of transactions, so that it is at the end.
     """
     backwards = direction is Direction.TO_SOURCE
-    by_partition = {_target(ledger): ledger for ledger in ledgers.values()} if backwards else ledgers
+    by_partition = by_target(ledgers) if backwards else ledgers
     result = GroupTranslation()
     for tp, offset in committed.items():
         ledger = by_partition.get(tp)
@@ -80,7 +82,10 @@ def translate_group(
                 else f"{there.topic} was created again there; what it holds now is not in the ledger yet"
             )
             continue
-        found = ledger.runs.to_source(offset) if backwards else ledger.runs.to_target(offset)
+        if backwards:
+            found = ledger.runs.to_source(ledger.runs.target_end if tp in nothing_behind else offset)
+        else:
+            found = ledger.runs.to_target(offset)
         said = metadata.get(tp, "") if metadata is not None and found.exact else ""
         result.positions[TopicPartition(there.topic, there.partition)] = Position(
             found.offset, found.exact, offset, said
@@ -88,5 +93,6 @@ def translate_group(
     return result
 
 
-def _target(ledger: PartitionLedger) -> TopicPartition:
-    return TopicPartition(ledger.target.topic, ledger.target.partition)
+def by_target(ledgers: Mapping[TopicPartition, PartitionLedger]) -> dict[TopicPartition, PartitionLedger]:
+    """By the target's partition."""
+    return {TopicPartition(one.target.topic, one.target.partition): one for one in ledgers.values()}

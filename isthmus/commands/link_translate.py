@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from replicator.by_time import Place
     from replicator.settings import ClusterEnd, LinkSettings
     from replicator.translate import GroupTranslation
+    from transfer.ledger import PartitionLedger
 
 _COLUMNS = ("topic", "partition", "offset", "from", "exact", "why_not")
 _TIMED = ("topic", "partition", "offset", "from", "exact", "record_time", "note", "why_not")
@@ -186,10 +187,33 @@ async def _translated(
         ledgers = await read_ledgers(client, settings.name)
         if back:
             topic_ids = await _topic_ids(client, {tp.topic for tp in positions})
-            return translate_group(positions, ledgers, Direction.TO_SOURCE, topic_ids)
+            at_end = await _at_end(client, positions, ledgers)
+            return translate_group(positions, ledgers, Direction.TO_SOURCE, topic_ids, nothing_behind=at_end)
         copies = {ledgers[tp].target.topic for tp in positions if tp in ledgers}
         there_ids = await _ids_there(client, copies)
     return translate_group(positions, ledgers, Direction.TO_TARGET, topic_ids, there_ids=there_ids)
+
+
+async def _at_end(
+    client: ClusterClient,
+    positions: Mapping[TopicPartition, int],
+    ledgers: Mapping[TopicPartition, PartitionLedger],
+) -> set[TopicPartition]:
+    """Partitions of the target that were read behind the last copied record and hold nothing there."""
+    from protocol.errors import KafkaError
+    from replicator.by_time import nothing_between
+    from replicator.translate import by_target
+
+    found = set()
+    copies = by_target(ledgers)
+    for tp, offset in positions.items():
+        end = copies[tp].runs.target_end if tp in copies else offset
+        try:
+            if offset > end and await nothing_between(client, tp, end, offset):
+                found.add(tp)
+        except KafkaError:  # it is held back, then, as others are that cannot be known
+            continue
+    return found
 
 
 def _rows(

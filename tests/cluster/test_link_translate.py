@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from isthmus.commands.links import app
+from protocol.client import LATEST, Committed, Isolation
 from protocol.records import Record
 from protocol.types import TopicPartition
 from replicator import by_time
@@ -151,7 +152,43 @@ async def test_markers_of_a_copy_exactly_once_are_no_records_of_their_time(pair,
     assert (code, rows[0]["offset"], rows[0]["timestamp"]) == (0, 5, T0 + 300_000)
     assert rows[0]["exact"]
     code, rows, _ = await translate(link, "--topic", mirror, "--time", when(9), "--back", "--json")
-    assert (code, rows[0]["offset"], rows[0]["note"]) == (0, 6, by_time.NONE_YET)
+    assert (code, rows[0]["offset"], rows[0]["exact"], rows[0]["note"]) == (0, 6, True, by_time.NONE_YET)
+
+
+async def test_a_position_behind_the_last_marker_of_a_copy_exactly_once_goes_back_exactly(
+    pair, clients, translate
+):
+    """Whoever has read the target to its end stands behind the marker of the last transaction."""
+    east, west = clients
+    topic, group = fresh("behind"), fresh("group")
+    link = pair.link(topic, heartbeats_replication=False, exactly_once=True)
+    mirror = TopicPartition(f"{link.source.alias}.{topic}", 0)
+    await create(east, topic)
+    async with running(link):
+        await produce(east, topic, at(0, 1))
+        await copied_to(west, link, topic, 2)
+    await ended_at(west, mirror, 3)
+    await west.commit(group, {mirror: Committed(3)})
+    asked = ("--back", "--json", "--topic", mirror.topic, "--offset")
+    for words in (("--back", "--json", "--group", group), (*asked, "2"), (*asked, "3")):
+        code, rows, _ = await translate(link, *words)
+        assert (code, [(row["offset"], row["exact"]) for row in rows]) == (0, [(2, True)]), words
+    code, rows, _ = await translate(link, *asked, "4")  # nobody has read what is not there yet
+    assert (rows[0]["offset"], rows[0]["exact"], rows[0]["from"]) == (2, False, 4)
+    await produce(west, mirror.topic, at(7))  # of somebody else
+    await ended_at(west, mirror, 4)
+    code, rows, _ = await translate(link, *asked, "4")
+    assert (rows[0]["offset"], rows[0]["exact"]) == (2, False)
+    code, rows, _ = await translate(link, *asked, "3")
+    assert (rows[0]["offset"], rows[0]["exact"], rows[0]["from"]) == (2, True, 3)
+
+
+async def ended_at(client, tp: TopicPartition, offset: int) -> None:
+    async def there() -> bool:
+        listed = await client.list_offsets({tp: LATEST}, isolation=Isolation.READ_COMMITTED)
+        return listed[tp].offset == offset
+
+    await eventually(there, f"{tp} ends at {offset}")
 
 
 async def test_a_look_that_would_read_too_much_says_where_it_began(pair, clients):

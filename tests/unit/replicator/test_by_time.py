@@ -4,9 +4,11 @@ import struct
 
 import pytest
 
+from protocol.client import Fetched, ListedOffset
 from protocol.records import Codec, Record, build_batch
+from protocol.records.header import read_header
 from protocol.types import TopicPartition
-from replicator.by_time import Place, first_record
+from replicator.by_time import Place, first_record, nothing_between
 from transfer.endpoint import AbortedTransaction, Chunk
 
 TP = TopicPartition("east.orders", 0)
@@ -67,3 +69,40 @@ def test_aborted_records_do_not_count():
     )
     assert first_record(log, 50) == Place(1, 60)
     assert first_record(log, 61) == Place(3, 70)
+
+
+class Log:
+    """A client of a cluster with one partition; its stable end is where the last batch ends."""
+
+    def __init__(self, *batches, aborted=()):
+        self._batches, self._aborted = [bytes(one) for one in batches], tuple(aborted)
+        self._ends = [read_header(one).next_offset for one in self._batches]
+
+    async def list_offsets(self, spots, **_):
+        return {tp: ListedOffset(self._ends[-1], -1, -1) for tp in spots}
+
+    async def fetch(self, tp, offset, **_):
+        one = next(batch for batch, end in zip(self._batches, self._ends, strict=True) if offset < end)
+        end = self._ends[-1]
+        return Fetched(tp, memoryview(one), end, end, 0, aborted=self._aborted)
+
+
+async def test_behind_the_last_record_markers_and_aborted_records_are_nothing():
+    """Two transactions at the end of a link's target: who has read all stands behind the second marker."""
+    log = Log(
+        data(0, 50, 60, producer=1),
+        marker(2, 61, 1, commit=True),
+        data(3, 70, producer=1),
+        marker(4, 71, 1, commit=False),
+        aborted=[(1, 3)],
+    )
+    for begin, end, nothing in [(2, 3, True), (2, 4, True), (2, 5, True), (1, 3, False), (1, 2, False)]:
+        assert await nothing_between(log, TP, begin, end) is nothing
+    assert not await nothing_between(log, TP, 2, 6)  # so far the log does not go
+
+
+async def test_behind_the_last_record_of_a_link_somebody_else_wrote():
+    log = Log(
+        data(0, 50, producer=1), marker(1, 61, 1, commit=True), data(2, 70), marker(3, 71, 1, commit=True)
+    )
+    assert [await nothing_between(log, TP, 1, end) for end in (2, 3, 4)] == [True, False, False]

@@ -31,6 +31,13 @@ def test_positions_are_exact_in_both_directions():
     assert back.positions == {HERE: Position(16, True, 124)}
 
 
+def test_who_stands_behind_the_markers_at_the_end_of_the_copy_stands_at_its_end():
+    held = translate_group({THERE: 127}, ledgers(), Direction.TO_SOURCE)
+    assert held.positions == {HERE: Position(17, False, 127)}
+    found = translate_group({THERE: 127}, ledgers(), Direction.TO_SOURCE, nothing_behind={THERE})
+    assert found.positions == {HERE: Position(17, True, 127)}
+
+
 def test_nothing_is_translated_into_a_topic_that_is_another_by_now():
     """Its offsets are those of the old one."""
 
