@@ -248,13 +248,14 @@ class Router:
         kind: CoordinatorKind = CoordinatorKind.GROUP,
         *,
         highest: int | None = None,
+        lane: str = MAIN_LANE,
         timeout_s: float | None = None,
         retry: RetryPolicy = NO_RETRIES,
     ) -> R:
         async def attempt() -> R:
             node = await self.coordinator(key, kind)
             try:
-                return await self.send_to(node, request, highest=highest, timeout_s=timeout_s)
+                return await self.send_to(node, request, highest=highest, lane=lane, timeout_s=timeout_s)
             except ClientError:
                 self.forget_coordinator(key, kind)
                 raise

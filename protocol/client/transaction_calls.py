@@ -24,6 +24,8 @@ from protocol.types import TopicPartition
 _INIT: Final = 5
 _ADD: Final = 3
 _END: Final = 4
+_ADD_LANE: Final = "add-to-transaction"
+"""A broker answers one request of a connection after the other: the end of a transaction waits for none."""
 _MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 FENCED: Final = frozenset(
@@ -92,6 +94,7 @@ class TransactionCalls(Router):
             request,
             CoordinatorKind.TRANSACTION,
             highest=_ADD,
+            lane=_ADD_LANE,
             timeout_s=self.short_s,
         )
         found = {

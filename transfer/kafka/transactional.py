@@ -293,7 +293,7 @@ class Transactions:
         began, pause = self._time(), 0.002
         while adding and not now.spoiled:
             try:
-                answers = await self._client.add_to_transaction(self.transactional_id, producer, adding)
+                answers = await self._producer.add(producer, adding, now, self._stirred)
             except ProtocolError as error:
                 if not may_be_cured(error):
                     raise

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from protocol.client import ClusterClient, ProducerId
 from protocol.client.retry import RetryPolicy
 from protocol.client.transaction_calls import FENCED
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.types import TopicPartition
+from transfer.kafka.transaction import Transaction
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -122,6 +124,22 @@ class TransactionalProducer:
         return await self._client.init_transactional_producer(
             self.transactional_id, self._settings.timeout_ms, before, retry=retry
         )
+
+    async def add(
+        self, producer: ProducerId, tps: Collection[TopicPartition], now: Transaction, stirred: asyncio.Event
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """The coordinator's answer; none where the transaction is spoiled before it comes (`stirred` is set
+        then): its end need not wait for it, and the next epoch ends what it may still begin."""
+        asked = asyncio.ensure_future(self._client.add_to_transaction(self.transactional_id, producer, tps))
+        asked.add_done_callback(lambda _: stirred.set())
+        try:
+            while not asked.done() and not now.spoiled:
+                stirred.clear()
+                await stirred.wait()
+            return await asked if asked.done() else {}
+        finally:
+            asked.cancel()
+            stirred.set()  # by others meanwhile, perhaps
 
     async def end(self, producer: ProducerId, *, commit: bool) -> None:
         """Asks until the outcome is known. Raises FencedError, and UnknownError when a commit may not be

@@ -428,6 +428,35 @@ async def test_what_a_worker_had_asked_for_when_it_was_given_up_is_no_transactio
     assert inits == [None, ProducerId(7, 0)]  # what was added then is over before another one begins
 
 
+async def test_a_partition_whose_addition_hangs_does_not_delay_the_end_of_its_transaction():
+    """Whoever gives up a partition waits until it is known what became of the transaction."""
+    target = Target(interval_s=10, end_s=10)
+    target.silent.add(A)
+    asked, hangs, adds = target.coordinator.add_to_transaction, asyncio.Event(), asyncio.Queue()
+
+    async def hanging(name, producer, tps):
+        adds.put_nowait(set(tps))
+        if B in tps:
+            await hangs.wait()
+        return await asked(name, producer, tps)
+
+    target.coordinator.add_to_transaction = hanging
+    task = asyncio.create_task(target.transactions.run())
+    first = target.write(A)
+    assert await within(adds.get()) == {A, PROGRESS}
+    second = target.write(B)
+    assert await within(adds.get()) == {B}
+    target.transactions.give_up("others have its partitions")
+    assert await outcome(first) is AbortedError
+    assert target.coordinator.ends() == ["abort"]
+    hangs.set()
+    assert await within(adds.get()) == {B, PROGRESS}  # nothing of it was sent, so the next one has it
+    inits = [call[2] for call in target.coordinator.calls if call[0] == "init"]
+    assert (inits, second.done()) == ([None, ProducerId(7, 0)], False)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_commit_that_can_only_be_aborted_is_not_asked_for_again(target):
     target.coordinator.end_answers = [KafkaError(ErrorCode.TRANSACTION_ABORTABLE)]
     assert await outcome(target.write(A)) is OutcomeUnknownError
