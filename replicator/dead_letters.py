@@ -13,8 +13,7 @@ from dataclasses import replace
 from protocol.client import ClusterClient
 from protocol.errors import KafkaError
 from protocol.records import Codec, Record, build_batch
-from protocol.types import TopicPartition
-from replicator.internal_topics import InternalTopic
+from replicator.internal_topics import InternalTopic, is_gone
 from replicator.settings import LinkSettings
 from transfer.ledger import PartitionLedger
 
@@ -27,7 +26,6 @@ class DeadLetters:
     """The dead-letter topic of one link."""
 
     def __init__(self, target: ClusterClient, settings: LinkSettings) -> None:
-        self._target = target
         self._link = settings.name
         self.topic = settings.dead_letter_topic
         replicas = settings.internal_replication_factor
@@ -37,13 +35,23 @@ class DeadLetters:
         """Returns once it is acknowledged. Raises ProtocolError."""
         letter = build_batch([self._with_place(record, ledger, why)], codec=Codec.LZ4)
         try:
-            await self._internal.ensure()
-            await self._target.produce(TopicPartition(self.topic, 0), letter)
+            await self._put(letter)
         except KafkaError as error:
             told = f" ({error.message})" if error.message else ""
             raise KafkaError(error.code, f"no dead letter can be written to {self.topic}{told}") from error
         where = f"{ledger.source.topic}-{ledger.source.partition} offset {record.offset}"
         _log.error("%s is put aside in %s: %s", where, self.topic, why)
+
+    async def _put(self, letter: bytes) -> None:
+        """The topic is asked for once, and made again where somebody has deleted it."""
+        await self._internal.ensure_once()
+        try:
+            await self._internal.produce(letter)
+        except KafkaError as error:
+            if not is_gone(error):
+                raise
+            await self._internal.ensure_once()
+            await self._internal.produce(letter)
 
     def _with_place(self, record: Record, ledger: PartitionLedger, why: str) -> Record:
         place = {

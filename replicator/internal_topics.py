@@ -96,9 +96,13 @@ class InternalTopic:
 
     async def append(self, rows: Sequence[Row]) -> None:
         """Writes rows in order, with acks=all. After a KafkaError that `is_gone`, none is there any more."""
+        for batch in batches_of(rows):
+            await self.produce(batch)
+
+    async def produce(self, batch: bytes) -> None:
+        """The same with one batch."""
         try:
-            for batch in batches_of(rows):
-                await self._client.produce(self._tp, batch)
+            await self._client.produce(self._tp, batch)
         except KafkaError as error:
             if is_gone(error):
                 self._ensured = False

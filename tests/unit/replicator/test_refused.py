@@ -210,8 +210,10 @@ class LettersTarget:
 
     def __init__(self, there=(), makes=True, takes=True):
         self.there, self.makes, self.takes, self.letters = set(there), makes, takes, []
+        self.asked = 0
 
     async def metadata(self, topics):
+        self.asked += 1
         return SimpleNamespace(topics={one: SimpleNamespace(error=0) for one in topics if one in self.there})
 
     async def create_topics(self, topics):
@@ -223,7 +225,8 @@ class LettersTarget:
     async def produce(self, tp, batch):
         if not self.takes:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-        assert tp.topic in self.there
+        if tp.topic not in self.there:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.letters += decode_batches(batch)
 
 
@@ -243,6 +246,23 @@ async def test_a_dead_letter_topic_is_made_again_and_needs_no_right_to_where_som
     await letters.bury(record, ledger(), "too large")
     assert [dict(one.headers)["isthmus.source.offset"] for one in target.letters] == [b"107"] * 3
     assert target.letters[0].headers[0] == ("own", b"1")
+
+
+async def test_a_dead_letter_topic_is_asked_for_once_and_again_where_it_has_gone():
+    record, target = Record(107, 1, b"k", b"v"), LettersTarget()
+    letters = DeadLetters(target, LINK)
+    for letter, asked in enumerate([1, 1, 1, 2, 2], 1):
+        if letter == 4:
+            target.there.clear()
+        await letters.bury(record, ledger(), "too large")
+        assert (len(target.letters), target.asked) == (letter, asked)
+    target.there.clear()
+    target.makes = False
+    with pytest.raises(KafkaError, match="no dead letter can be written"):
+        await letters.bury(record, ledger(), "too large")
+    target.makes = True  # what was not found is asked for again
+    await letters.bury(record, ledger(), "too large")
+    assert len(target.letters) == 6
 
 
 @pytest.mark.parametrize("target", [LettersTarget(makes=False), LettersTarget(takes=False)])
