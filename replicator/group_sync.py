@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from protocol.client import ClusterClient, Committed
 from protocol.client.group_calls import ListedGroup
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+from protocol.types import TopicPartition
 from replicator.filters import NameFilter
 from replicator.group_deletion import GroupDeletion
 from replicator.group_renewal import Renewal
@@ -30,6 +30,7 @@ from replicator.group_rules import (
     why_not_synced,
     why_refused,
 )
+from replicator.group_topics import GroupTopics
 from replicator.jobs import Worked
 from replicator.translate import GroupTranslation, translate_group
 from transfer.ledger import PartitionLedger
@@ -101,8 +102,7 @@ class GroupSync:
         self._deletion = deletion
         self._renewal = Renewal()
         self._kept: dict[str, str] = {}
-        self._committed: dict[str, dict[TopicPartition, Committed]] = {}
-        self._ids: dict[str, str] = {}
+        self._topics = GroupTopics(source)
         self._source = source
         self._target = target
         self._groups = groups
@@ -124,7 +124,7 @@ class GroupSync:
         unread: dict[str, str] = {}
         read = await _some_at_a_time(names, lambda name: self._read(name, ledgers, unread))
         committed = {name: offsets for name, offsets in read.items() if offsets}
-        topic_ids = await self._topic_ids(committed, ledgers)
+        topic_ids = await self._topics.ids(committed, lambda tp: ledgers[tp].source.topic_id)
         known = self.translations
         self.translations = {
             name: translate_group(
@@ -135,7 +135,6 @@ class GroupSync:
             )
             for name, offsets in committed.items()
         } | {name: known[name] for name in unread if name in known}
-        self._committed = committed
         if self._write:
             self._say(accepted, unread)
             await self._sync([group for group in self.translations if group not in unread])
@@ -152,29 +151,6 @@ class GroupSync:
             unread[group] = f"it cannot be read at the source: {error}"
             return {}
         return {tp: found for tp, found in committed.items() if tp in ledgers}
-
-    async def _topic_ids(
-        self,
-        committed: Mapping[str, Mapping[TopicPartition, Committed]],
-        ledgers: Mapping[TopicPartition, PartitionLedger],
-    ) -> Mapping[str, str]:
-        """Of the topics whose offsets these are, if they have ids. They are asked for after the offsets were
-        read, where those are new: an offset of a topic that was made again means nothing in the ledger of the
-        former one, and a group would go back, or forward, by it."""
-        topics = {
-            tp.topic
-            for group, offsets in committed.items()
-            for tp, at in offsets.items()
-            if self._committed.get(group, {}).get(tp) != at
-            or self._ids.get(tp.topic, ledgers[tp].source.topic_id) != ledgers[tp].source.topic_id
-        }
-        if topics:
-            known = (await self._source.metadata(topics)).topics
-            for topic in topics:
-                self._ids.pop(topic, None)
-                if topic in known and known[topic].topic_id != ZERO_UUID:
-                    self._ids[topic] = uuid_to_text(known[topic].topic_id)
-        return self._ids
 
     def _say(self, accepted: Iterable[ListedGroup], unread: Mapping[str, str]) -> None:
         """Forgets groups that are gone, and says why others cannot be synced."""

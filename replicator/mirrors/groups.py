@@ -16,11 +16,12 @@ from typing import Final
 
 from protocol.client import ClusterClient, Committed
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+from protocol.types import TopicPartition
 from replicator.filters import NameFilter
 from replicator.group_renewal import Renewal
 from replicator.group_rows import GroupNotes, Noted
 from replicator.group_rules import is_idle, is_synced, refuses_group, why_not_synced, why_refused
+from replicator.group_topics import GroupTopics
 from replicator.mirrors.standing import RECORD_GROUPS
 from replicator.progress import ProgressStore
 
@@ -50,6 +51,7 @@ class GroupCopy:
         self._ends = ends
         self._store = store
         self._topic_ids = topic_ids
+        self._topics = GroupTopics(source)
         self.reasons: dict[str, str | None] = {}
         self._renewal = Renewal()
         self._at_rest: dict[str, dict[TopicPartition, Committed]] = {}
@@ -131,19 +133,11 @@ class GroupCopy:
         return wanted
 
     async def _leave_out_others(self, wanted: dict[str, dict[TopicPartition, Committed]]) -> None:
-        """Offsets of a topic that was made again mean nothing in the mirror of the former one. Ids are asked
-        for after the offsets were read."""
+        """Offsets of a topic that was made again mean nothing in the mirror of the former one."""
+        mirrored = self._topic_ids()
+        now = await self._topics.ids(wanted, lambda tp: mirrored.get(tp.topic))
         topics = {tp.topic for commits in wanted.values() for tp in commits}
-        if not topics:
-            return
-        mirrored, now = self._topic_ids(), (await self._source.metadata(topics)).topics
-        others = {
-            name
-            for name in topics
-            if name in now
-            and now[name].topic_id != ZERO_UUID
-            and uuid_to_text(now[name].topic_id) != mirrored.get(name)
-        }
+        others = {name for name in topics if now.get(name, mirrored.get(name)) != mirrored.get(name)}
         for group, commits in [*wanted.items()] if others else ():
             left = {tp: at for tp, at in commits.items() if tp.topic not in others}
             if left != commits:

@@ -51,7 +51,7 @@ class Groups:
         self.offsets: dict[str, dict[TopicPartition, Committed]] = {}
         self.active = False
         self.topic_id = ID1
-        self.asked = 0
+        self.asked = self.looks = 0
 
     async def list_groups(self):
         return [ListedGroup(name, self.kind, "", "", 1) for name in self.offsets]
@@ -60,6 +60,7 @@ class Groups:
         return dict(self.offsets.get(group, {}))
 
     async def metadata(self, topics):
+        self.looks += 1
         found = {name: TopicMetadata(name, self.topic_id, ErrorCode.NONE, False, {}) for name in topics}
         return Metadata("c1", 1, topics=found)
 
@@ -113,6 +114,17 @@ async def test_positions_at_rest_are_written_again_and_not_taken_for_the_links(m
         await copy.once()
         assert copy.reasons == {"g": None}
     assert target.asked == 1
+
+
+async def test_topic_ids_are_asked_for_only_where_a_group_moves() -> None:
+    source, target = Groups(), Groups()
+    target.active = True  # it is looked at again each time
+    copy = copy_of(source, target, Store())
+    for offset, looks in ((5, 1), (6, 2)):
+        source.offsets = {"g": {TP: Committed(offset)}}
+        for _ in range(5):
+            await copy.once()
+        assert (target.asked, source.looks) == (5 * looks, looks)
 
 
 async def test_offsets_of_a_topic_that_was_made_again_move_no_group_in_the_mirror_of_the_former() -> None:

@@ -1,0 +1,43 @@
+"""Of which topics the offsets are that groups have committed: one with the same name may be another by now.
+
+Owns asking the source for ids of topics, and when: after the offsets were read, where those are new. An
+offset of a topic that was made again means nothing in the copy of the former one, and a group would go back,
+or forward, by it. What follows from an id is decided by who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from protocol.client import ClusterClient, Committed
+from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
+
+Offsets = Mapping[str, Mapping[TopicPartition, Committed]]
+"""By group."""
+
+
+class GroupTopics:
+    """Remembers ids of topics, and the offsets for which they were asked."""
+
+    def __init__(self, source: ClusterClient) -> None:
+        self._source = source
+        self._offsets: Offsets = {}
+        self._ids: dict[str, str] = {}
+
+    async def ids(self, offsets: Offsets, ours: Callable[[TopicPartition], str | None]) -> Mapping[str, str]:
+        """Ids of the topics whose offsets these are, if they have any. `ours`: of which topic the copy is; as
+        long as another one is there, it is asked for again. Raises ProtocolError."""
+        topics = {
+            tp.topic
+            for group, at_tp in offsets.items()
+            for tp, at in at_tp.items()
+            if self._offsets.get(group, {}).get(tp) != at or self._ids.get(tp.topic, ours(tp)) != ours(tp)
+        }
+        if topics:
+            known = (await self._source.metadata(topics)).topics
+            for topic in topics:
+                self._ids.pop(topic, None)
+                if topic in known and known[topic].topic_id != ZERO_UUID:
+                    self._ids[topic] = uuid_to_text(known[topic].topic_id)
+        self._offsets = {group: dict(at_tp) for group, at_tp in offsets.items()}
+        return self._ids
