@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.types import TopicPartition
 from replicator.open_transactions import Row
-from transfer.ledger import LedgerError
+from transfer.ledger import NOT_TOLD, LedgerError
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -24,10 +24,21 @@ Asked = list[list[list[str]]]
 """Patterns that starts of a link were asked for: each time those to take and those to leave out."""
 
 
-def initial_row_of(initial: Mapping[TopicPartition, int], asked: Asked) -> Row:
-    """Where the partitions of the first start begin (-1: at their log's start)."""
-    rows = [[tp.topic, tp.partition, offset] for tp, offset in sorted(initial.items())]
-    return LINK_KEY, json.dumps({"initial": rows, **({"asked": asked} if asked else {})}).encode()
+class First(NamedTuple):
+    """Where a partition begins that was there when the link took its topic in."""
+
+    offset: int
+    """-1: at its log's start, wherever that was then."""
+    topic_id: str = NOT_TOLD
+    """Of the topic that was there then: its offset says nothing of one that was made since."""
+
+
+def initial_row_of(initial: Mapping[TopicPartition, First], asked: Asked) -> Row:
+    """Where partitions begin that the link was not there to see being born."""
+    rows = [[tp.topic, tp.partition, first.offset] for tp, first in sorted(initial.items())]
+    ids = {tp.topic: first.topic_id for tp, first in sorted(initial.items()) if first.topic_id != NOT_TOLD}
+    data = {"initial": rows, "ids": ids, **({"asked": asked} if asked else {})}
+    return LINK_KEY, json.dumps(data, separators=(",", ":")).encode()
 
 
 def read_asked(value: bytes | None) -> Asked:
@@ -35,13 +46,18 @@ def read_asked(value: bytes | None) -> Asked:
     return json.loads(value).get("asked", []) if value is not None else []
 
 
-def read_initial(value: bytes | None) -> dict[TopicPartition, int] | None:
+def read_initial(value: bytes | None) -> dict[TopicPartition, First] | None:
     """None: the link never started. Raises LedgerError when it cannot be read."""
     if value is None:
         return None
     try:
-        return {TopicPartition(topic, index): offset for topic, index, offset in json.loads(value)["initial"]}
-    except (KeyError, TypeError, ValueError) as error:
+        data = json.loads(value)
+        ids = data.get("ids", {})
+        return {
+            TopicPartition(topic, index): First(offset, ids.get(topic, NOT_TOLD))
+            for topic, index, offset in data["initial"]
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(f"the link's own progress record cannot be read: {error!r}") from error
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from transfer.ledger import PartitionLedger
+from transfer.ledger import PartitionLedger, same_topic
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -50,7 +50,8 @@ class Mirror:
 
     def belongs(self, source_id: str, target_id: str) -> bool:
         """Whether it is what connects these two topics; an empty id is one that a cluster does not tell."""
-        return _same(self.source_id, source_id) and bool(self.target_id) and _same(self.target_id, target_id)
+        here, there = same_topic(self.source_id, source_id), same_topic(self.target_id, target_id)
+        return here and bool(self.target_id) and there
 
     def followed_by(self, source_id: str, why: str, at_ms: int, taken: Callable[[str], bool]) -> Mirror:
         """A new mirror beside this one, with a name that is not taken."""
@@ -78,14 +79,14 @@ def settled(
     known: Mirror, source_id: str, target_id: str, at_ms: int, taken: Callable[[str], bool]
 ) -> Mirror:
     """What is to be the current mirror now. `target_id` empty: there is no topic of that name for certain."""
-    if not _same(known.source_id, source_id):
+    if not same_topic(known.source_id, source_id):
         why = f"the source topic was created again (its id was {known.source_id}, now {source_id})"
         return known.followed_by(source_id, why, at_ms, taken)
     if not known.target_id:
         return replace(known, target_id=target_id)
     if not target_id:
         return known.followed_by(source_id, "the mirror was deleted at the target", at_ms, taken)
-    if not _same(known.target_id, target_id):
+    if not same_topic(known.target_id, target_id):
         why = f"the mirror was created again at the target (its id was {known.target_id}, now {target_id})"
         return known.followed_by(source_id, why, at_ms, taken)
     return known
@@ -95,7 +96,7 @@ def from_ledgers(base: str, ledgers: Iterable[PartitionLedger], source_id: str) 
     """The first row of a topic: what its ledgers say they connect (a link that had another policy before), or
     nothing is known and the mirror is today's."""
     found = [one for one in ledgers if one.target.topic == base]
-    current = next((one for one in found if _same(one.source.topic_id, source_id)), None)
+    current = next((one for one in found if same_topic(one.source.topic_id, source_id)), None)
     known = current or next(iter(found), None)
     return (
         Mirror(base, source_id)
@@ -119,10 +120,3 @@ def read_row(value: bytes) -> Mirror | None:
     except (KeyError, TypeError, ValueError) as error:
         _log.error("the row of a mirror cannot be read: %r", error)
         return None
-
-
-_NOT_TOLD = "A" * 22
-
-
-def _same(before: str, now: str) -> bool:
-    return before == now or _NOT_TOLD in (before, now)

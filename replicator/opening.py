@@ -15,10 +15,21 @@ from dataclasses import dataclass, field, replace
 from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation
 from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
+from replicator.link_rows import First
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin
 from replicator.whole_batches import committed_chunk, whole_batches
-from transfer.ledger import ALL_COPIED, NOTHING_MISSING, Gap, Lineage, Note, PartitionLedger, gaps_before
+from transfer.ledger import (
+    ALL_COPIED,
+    NOT_TOLD,
+    NOTHING_MISSING,
+    Gap,
+    Lineage,
+    Note,
+    PartitionLedger,
+    gaps_before,
+    same_topic,
+)
 from transfer.offset_map import OffsetMap
 from transfer.rewrite import next_sequence, plan
 from transfer.tail import TailMatcher
@@ -59,24 +70,21 @@ def begin(
     target: Lineage,
     ranges: Ranges,
     *,
-    start_at: int | None,
+    start_at: First | None,
     seen_end: int = -1,
     told: bool = False,
 ) -> Beginning:
     """Decides from stored progress (`entry`) and today's lineages and ranges.
 
-    `start_at` is where a partition without progress begins that was there at the link's first start (-1: at
-    the log's start). None: it was born later, and all of it is wanted from offset 0 on. `seen_end` is the end
+    `start_at` is where a partition without progress begins that was there at the link's first start. None: it
+    was born later, and all of it is wanted from offset 0 on. `seen_end` is the end
     of the source as it was last read in this run of the link; -1: it was not. `told`: a topic that was
     created again is a gap even when nothing is missing, so that somebody has to acknowledge it.
     """
     now_ms = time.time_ns() // 1_000_000
     if entry is None:
-        start = max(ranges.source_first, -1 if start_at is None else start_at)
-        made = Entry(PartitionLedger(source, target, OffsetMap(start, ranges.target_end)))
-        if start_at is None and start > 0:
-            return _with_gap(made, Gap(0, start, "retention passed before the first read", now_ms))
-        return Beginning(made)
+        return _first_begun(source, target, ranges, start_at, now_ms)
+    source, target = _with_ids(entry, source, target)
     old = entry.ledger
     if old.source != source:
         return _created_again(old, source, target, ranges, seen_end, now_ms, told=told)
@@ -87,6 +95,44 @@ def begin(
         old.target_ends(ranges.target_end, "target lost acknowledged records", now_ms)
         return Beginning(replace(entry, producer=None, epoch=-1))
     return Beginning(entry)
+
+
+def _first_begun(
+    source: Lineage, target: Lineage, ranges: Ranges, first: First | None, now_ms: int
+) -> Beginning:
+    """A partition of which nothing was copied yet: what it held when the link took it in is wanted too."""
+    former: list[Gap] = []
+    wanted = 0 if first is None else first.offset
+    if first is not None and not same_topic(first.topic_id, source.topic_id):
+        reason = f"{SOURCE_RECREATED} (was {first.topic_id}) before it was copied; what it held is not known"
+        former.append(Gap(max(wanted, 0), max(wanted, 0), reason, now_ms))
+        wanted = 0
+    start = max(ranges.source_first, wanted)
+    made = PartitionLedger(source, target, OffsetMap(start, ranges.target_end), former_gaps=former)
+    if start > wanted >= 0:
+        made.gaps.append(Gap(wanted, start, "retention passed before the first read", now_ms))
+    return Beginning(Entry(made), [*former, *made.gaps])
+
+
+def _with_ids(entry: Entry, source: Lineage, target: Lineage) -> tuple[Lineage, Lineage]:
+    """Lineages of today as far as they are known: a broker that tells no topic ids (while a cluster is being
+    upgraded) takes back none, and one that is told for the first time is noted."""
+    old = entry.ledger
+    if _told_first(old.source, source) or _told_first(old.target, target):
+        entry.sealed = 0  # slices have the ids in their keys
+    old.source, source = _same_ids(old.source, source)
+    old.target, target = _same_ids(old.target, target)
+    return source, target
+
+
+def _told_first(before: Lineage, now: Lineage) -> bool:
+    return before.topic_id == NOT_TOLD and before != now == before._replace(topic_id=now.topic_id)
+
+
+def _same_ids(before: Lineage, now: Lineage) -> tuple[Lineage, Lineage]:
+    if _told_first(before, now):
+        return now, now
+    return (before, before) if _told_first(now, before) else (before, now)
 
 
 def _filled_again(
@@ -172,7 +218,7 @@ class Opener:
         source: Lineage,
         target: Lineage,
         *,
-        start_at: int | None,
+        start_at: First | None,
         seen_end: int = -1,
     ) -> Beginning:
         """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""

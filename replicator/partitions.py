@@ -32,7 +32,7 @@ from transfer.engine import Engine
 from transfer.kafka.sink import KafkaSink
 from transfer.kafka.source import KafkaSource
 from transfer.kafka.transactional import Transactions
-from transfer.ledger import Copied, DiscontinuityError, Gap, Lineage
+from transfer.ledger import NOT_TOLD, Copied, DiscontinuityError, Gap, Lineage, same_topic
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -90,8 +90,6 @@ class Partitions:
         """Whether this worker may copy a partition now."""
         self.paused: Callable[[TopicPartition], str] = lambda _: ""
         """Why a partition is to stand still, because somebody said so; empty: it is not."""
-        self.initial: dict[TopicPartition, int] = {}
-        """Where the partitions of the link's first start begin (-1: at their log's start)."""
 
     def reconcile(self, wanted: dict[str, Wanted]) -> None:
         """Starts what is wanted and does not run; restarts what runs into another topic than it should."""
@@ -129,9 +127,15 @@ class Partitions:
             return
         if account.state is not State.RUNNING:
             return
-        if account.entry.ledger.target.topic_id != uuid_to_text(topic.target.topic_id):
+        ledger = account.entry.ledger
+        here, there = uuid_to_text(topic.source.topic_id), uuid_to_text(topic.target.topic_id)
+        if not same_topic(ledger.target.topic_id, there):
             account.state = State.WAITING
             account.reason = _TARGET_RECREATED
+        elif not same_topic(ledger.source.topic_id, here):
+            self._source.look_again(account.tp)
+        elif ledger.source.topic_id == NOT_TOLD != here or ledger.target.topic_id == NOT_TOLD != there:
+            account.state, account.reason = State.WAITING, "its topic's id is told now"
 
     def _start(self, account: Account) -> None:
         self._begin_task(account, self._bring_up(account))
@@ -330,7 +334,7 @@ class Partitions:
         await self._read_again(account)
         stored = await self._progress_of(account)
         source, target = self._lineages(account, topic)
-        start_at = self.initial.get(account.tp)
+        start_at = (self._store.progress.initial or {}).get(account.tp)
         beginning = await self._opener.open(
             stored, source, target, start_at=start_at, seen_end=account.known_end
         )

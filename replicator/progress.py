@@ -43,6 +43,7 @@ from replicator.link_rows import (
     LINK_KEY,
     SETTINGS,
     Asked,
+    First,
     initial_row_of,
     read_asked,
     read_initial,
@@ -67,9 +68,9 @@ _CONFIGS = {"segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
 class Progress:
     """The rows of a progress topic, put together."""
 
-    initial: dict[TopicPartition, int] | None = None
-    """Where the partitions of the link's first start begin (-1: at their log's start); None: it never
-    started. Partitions that are neither here nor have an entry were born later."""
+    initial: dict[TopicPartition, First] | None = None
+    """Where the partitions of the link's first start begin; None: it never started. Partitions that are
+    neither here nor have an entry were born later."""
     asked: Asked = field(default_factory=list)
     lease: LeaseView = field(default_factory=LeaseView)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -310,7 +311,7 @@ class ProgressStore:
         """As last read (`Progress.into`)."""
         return self._progress.into(tp, target_topic)
 
-    async def save_initial(self, initial: Mapping[TopicPartition, int], asked: Asked) -> None:
+    async def save_initial(self, initial: Mapping[TopicPartition, First], asked: Asked) -> None:
         """Notes, once and before anything is copied, where the first start begins."""
         await self._topic.append([initial_row_of(initial, asked)])
 

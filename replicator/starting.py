@@ -1,17 +1,22 @@
 """How a link begins: its stored progress, or where partitions begin that it has never seen.
 
-Owns the first start (where "latest" is, what MirrorMaker 2 has copied already) and handing what was stored to
-the parts that go on with it. Asks both clusters; decides nothing about single partitions (`opening`).
+Owns the first start (where the source's logs begin and end then, what MirrorMaker 2 has copied already), the
+same for topics that it is told later to copy too, and handing what was stored to the parts that go on with
+it. Asks both clusters; decides nothing about single partitions (`opening`).
 """
 
 from __future__ import annotations
 
-from protocol.client import LATEST, ClientError, Isolation
-from protocol.types import TopicPartition
+import asyncio
+
+from protocol.client import ClientError
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.acl_sync import AclSync
 from replicator.discovery import discover
+from replicator.ends import ANSWER_S, Ends, source_ends
 from replicator.entry_rows import Entry
 from replicator.filters import TopicFilter
+from replicator.link_rows import First
 from replicator.mirrormaker.takeover import take_over
 from replicator.parts import Parts
 from replicator.phase import TAKE_OVER
@@ -26,22 +31,30 @@ class Start:
         self._acls = acls
 
     async def load(self, *, leading: bool) -> None:
-        """Reads what is stored, notes (as the leader) where the first start begins, hands both on.
+        """Reads what is stored, notes (as the leader) where the first start begins, hands it on.
 
         Raises ProtocolError, also while the leader has not noted that yet.
         """
         parts = self._parts
         await parts.fence()
         progress = await self.take_lead()
-        if progress.initial is None or parts.settings.widens:
-            if not leading:
-                error = ClientError("the worker that leads this link has not begun it yet")
-                error.to_do = "look at what that one waits for"
-                raise error
-            await self._begin(progress)
-            progress = await parts.store.refresh()
+        if leading:
+            await self.take_in()
+        elif progress.initial is None:
+            error = ClientError("the worker that leads this link has not begun it yet")
+            error.to_do = "look at what that one waits for"
+            raise error
         parts.partitions.stored = progress.entries()
-        parts.partitions.initial = progress.initial or {}
+
+    async def take_in(self) -> None:
+        """As the leader: notes where partitions begin that are there and were not asked for before, at the
+        link's first start or since its filters have changed. Raises ProtocolError."""
+        store, settings = self._parts.store, self._parts.settings
+        asked = store.progress.asked
+        now = [list(settings.topics), list(settings.topics_exclude)]
+        if store.progress.initial is None or now not in asked:
+            await self._begin(store.progress, now)
+            await store.refresh()
 
     async def take_lead(self) -> Progress:
         """Reads what the leader before us had set at the target."""
@@ -52,7 +65,7 @@ class Start:
         self._acls.withheld = progress.withheld()
         return progress
 
-    async def _begin(self, progress: Progress) -> None:
+    async def _begin(self, progress: Progress, now: list[list[str]]) -> None:
         """Notes where partitions begin that are not known yet: all of them at the link's first start."""
         known = progress.initial or {}
         entries = progress.entries()
@@ -61,6 +74,8 @@ class Start:
         first = await self._first_partitions()
         topics = {tp.topic for tp in (*known, *entries)}
         asked = progress.asked
+        if progress.initial is not None and not asked and not self._parts.settings.widens:
+            asked = [now]  # begun by a version that noted none: what is new was born since, for all we know
         filters = [TopicFilter(self._parts.naming, *one, heartbeats=False) for one in asked]
 
         def born(topic: str) -> bool:
@@ -68,12 +83,8 @@ class Start:
             return topic in topics or any(one.accepts(topic) for one in filters)
 
         new = {tp: at for tp, at in first.items() if not born(tp.topic)}
-        settings = self._parts.settings
-        now = [list(settings.topics), list(settings.topics_exclude)]
-        if settings.widens and now not in asked:
-            asked = [*asked, now]
-        if progress.initial is None or new or asked != progress.asked:
-            await self._parts.store.save_initial({**known, **new}, asked)
+        asked = asked if now in asked else [*asked, now]
+        await self._parts.store.save_initial({**known, **new}, asked)
 
     async def _take_over(self) -> dict[TopicPartition, Entry]:
         """Stores what MirrorMaker 2 has copied as the link's own progress."""
@@ -87,17 +98,25 @@ class Start:
             await parts.store.save(taken)
         return {entry.tp: entry for entry in taken}
 
-    async def _first_partitions(self) -> dict[TopicPartition, int]:
-        """Only these begin at "latest"; whatever is born from now on is copied from its first record."""
+    async def _first_partitions(self) -> dict[TopicPartition, First]:
+        """What is there now, and where it begins; whatever is born from now on is copied from its first
+        record."""
         parts = self._parts
         here = (await parts.source_client.metadata(None)).topics
         found = discover(here, {}, parts.topic_filter, parts.naming)
-        spots = {
-            TopicPartition(name, n): -1 for name, one in found.wanted.items() for n in one.source.partitions
+        ids = {
+            TopicPartition(name, n): uuid_to_text(one.source.topic_id)
+            for name, one in found.wanted.items()
+            for n in one.source.partitions
         }
+        ends: Ends = {}
+        deadline = asyncio.get_running_loop().time() + ANSWER_S
+        await source_ends(parts.source_client, ids, ends, deadline)
         if parts.settings.start == "earliest":
-            return spots
-        listed = await parts.source_client.list_offsets(
-            dict.fromkeys(spots, LATEST), isolation=Isolation.READ_COMMITTED
-        )
-        return {tp: at.offset for tp, at in listed.items()}
+            firsts = {tp: ends[tp].first for tp in ids}
+            return {tp: First(-1 if at is None else at, ids[tp]) for tp, at in firsts.items()}
+        lasts = {tp: ends[tp].offset for tp in ids}
+        for tp, at in lasts.items():
+            if at is None:
+                raise ClientError(f"where {tp} ends now, for a start at latest: {ends[tp].state}")
+        return {tp: First(at, ids[tp]) for tp, at in lasts.items() if at is not None}

@@ -169,8 +169,10 @@ class TargetTopics:
             wants[name] = {key: value for key, value in want.items() if key in have}
         refused = await self._alter(changes)
         for name, want in wants.items():
-            before, wrong = self.ours.get(name, {}), refused.get(both[name].target_name, {})
-            mine = {key: value for key, value in want.items() if key not in wrong}
+            at_target = both[name].target_name
+            before, wrong = self.ours.get(name, {}), refused.get(at_target, {})
+            ours = before.keys() | changes.get(at_target, {}).keys()  # not what somebody else had set alike
+            mine = {key: value for key, value in want.items() if key in ours and key not in wrong}
             self._remember(name, mine | {key: before[key] for key in wrong if key in before})
             if wrong:
                 problems[name] = "; ".join(f"{key}: {error}" for key, error in sorted(wrong.items()))

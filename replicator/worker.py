@@ -254,7 +254,10 @@ class Link:
             await self._sharing.report()
 
     async def _find(self) -> None:
-        await self._finding.once(make_topics=await self._leading())
+        leading = await self._leading()
+        if leading:
+            await self._start.take_in()
+        await self._finding.once(make_topics=leading)
         self._sharing.share_out(partitions_of(self._parts.found))
 
     async def _leading(self) -> bool:

@@ -63,6 +63,15 @@ class Lineage(NamedTuple):
     partition: int
 
 
+NOT_TOLD = "A" * 22
+"""The id of a topic whose cluster tells none (before Kafka 2.8), or not now (while it is upgraded)."""
+
+
+def same_topic(before: str, now: str) -> bool:
+    """Whether two topic ids may be those of one topic."""
+    return before == now or NOT_TOLD in (before, now)
+
+
 NOTHING_MISSING = "nothing is missing"
 ALL_COPIED = "all of it was copied"
 """How reasons of gaps end that are there to be acknowledged and hide nothing."""

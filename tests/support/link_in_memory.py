@@ -21,6 +21,7 @@ from protocol.types import TopicPartition
 from replicator import book, parts
 from replicator.book import State
 from replicator.discovery import Wanted
+from replicator.link_rows import First
 from replicator.metrics import LinkMetrics
 from replicator.parts import Parts
 from replicator.progress import Progress, ProgressStore
@@ -231,7 +232,7 @@ async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     registry = CollectorRegistry()
     made = Parts(told, source, target, LinkMetrics("east->west", registry))  # type: ignore[arg-type]
     await made.store.refresh()
-    made.partitions.initial = {TP: -1}
+    made.store.progress.initial = {TP: First(-1)}
     outcome = Outcome(source, target, PartitionLedger(("", "", "", 0), ("", "", "", 0)), 0.0)  # type: ignore[arg-type]
     if case.once:
         target.on_commit = outcome.look

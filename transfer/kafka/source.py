@@ -64,6 +64,14 @@ class KafkaSource:
             reading.closed = True
         self._suspects.pop(tp, None)
 
+    def look_again(self, tp: TopicPartition) -> None:
+        """Somebody has seen another topic of its name: a broker that is asked by name (Fetch before v13,
+        Kafka 3.1) may go on with that one and say nothing."""
+        reading = self._readings.get(tp)
+        if reading is not None and reading.leader >= 0:
+            reading.leader = -1
+            self._stale.set()
+
     def pause(self, tp: TopicPartition) -> None:
         """Asks for no more until `resume`."""
         reading = self._readings.get(tp)

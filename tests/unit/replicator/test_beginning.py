@@ -1,8 +1,9 @@
 """Where copying begins: stored progress against what is there now."""
 
 from replicator.entry_rows import Entry
+from replicator.link_rows import First
 from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Ranges, begin
-from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState
+from transfer.ledger import NOT_TOLD, Copied, Gap, Lineage, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap, Run
 
 SOURCE = Lineage("c1", "s1", "orders", 0)
@@ -16,6 +17,7 @@ def stored():
 
 
 def go(entry, ranges, source=SOURCE, target=TARGET, *, start_at=-1, seen_end=-1, told=False):
+    start_at = First(start_at, "s1") if isinstance(start_at, int) else start_at
     return begin(entry, source, target, Ranges(*ranges), start_at=start_at, seen_end=seen_end, told=told)
 
 
@@ -27,8 +29,45 @@ def position(beginning):
 def test_first_start():
     assert position(go(None, (7, 90, 33))) == (7, 33)
     assert position(go(None, (7, 90, 33), start_at=60)) == (60, 33)
-    assert position(go(None, (70, 90, 33), start_at=60)) == (70, 33)
-    assert go(None, (7, 90, 33)).gaps == []
+    assert go(None, (7, 90, 33)).gaps == go(None, (7, 90, 33), start_at=60).gaps == []
+
+
+def test_what_went_between_the_first_start_and_the_first_read_is_a_gap():
+    beginning = go(None, (70, 90, 33), start_at=60)
+    assert position(beginning) == (70, 33)
+    assert [(gap.start, gap.end) for gap in beginning.gaps] == [(60, 70)]
+    assert beginning.entry.ledger.gaps == beginning.gaps
+
+
+def test_a_topic_made_again_before_it_was_copied_is_copied_whole_and_what_it_held_is_an_open_gap():
+    """`start: latest` would have passed over as many records of the new one."""
+    for noted in (0, 60):
+        beginning = go(None, (0, 90, 33), start_at=First(noted, "s0"))
+        ledger = beginning.entry.ledger
+        assert position(beginning) == (0, 33)
+        assert [(gap.start, gap.end, gap.unknown) for gap in ledger.former_gaps] == [(noted, noted, True)]
+        assert (beginning.gaps, ledger.gaps) == (ledger.former_gaps, [])
+        assert ledger.former_gaps[0].reason.startswith(SOURCE_RECREATED)
+    short = go(None, (7, 90, 33), start_at=First(60, "s0")).entry.ledger
+    assert [(gap.start, gap.end) for gap in (*short.former_gaps, *short.gaps)] == [(60, 60), (0, 7)]
+    assert go(None, (0, 90, 33), start_at=First(60)).gaps == []  # a link that had noted no ids
+
+
+def test_a_broker_that_tells_no_topic_ids_takes_none_back_and_one_told_first_is_noted():
+    """While a cluster is upgraded to Kafka 2.8 some brokers tell them; nothing is copied again for that."""
+    for side in ("source", "target"):
+        entry = stored()
+        without = {side: {"source": SOURCE, "target": TARGET}[side]._replace(topic_id=NOT_TOLD)}
+        assert go(entry, (0, 200, 150), **without).entry is entry
+        assert (entry.ledger.source, entry.ledger.target) == (SOURCE, TARGET)
+        setattr(entry.ledger, side, without[side])
+        entry.sealed = 1
+        beginning = go(entry, (0, 200, 150))
+        assert beginning.entry is entry
+        assert (beginning.gaps, position(beginning)) == ([], (100, 150))
+        assert (entry.ledger.source, entry.ledger.target, entry.sealed) == (SOURCE, TARGET, 0)
+        elsewhere = without[side]._replace(cluster_id="c9")
+        assert go(stored(), (0, 200, 0), **{side: elsewhere}).entry.ledger.next_source_offset == 0
 
 
 def test_a_partition_born_later_whose_beginning_is_gone_has_a_gap():

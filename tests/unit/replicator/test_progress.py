@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from protocol.types import TopicPartition
 from replicator import entry_rows
 from replicator.entry_rows import Entry, rows_of
+from replicator.link_rows import First, initial_row_of
 from replicator.progress import Progress
 from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState, book_into
 from transfer.offset_map import Run
@@ -92,7 +93,10 @@ def test_producer_epoch_gaps_and_first_start_are_kept():
     found.apply([*written(made), (b"link", b'{"initial":[["orders",2,7],["orders",3,-1]]}')])
     back = found.entries()[TP]
     assert (back.producer, back.epoch, back.ledger.gaps) == (made.producer, 4, made.ledger.gaps)
-    assert found.initial == {TP: 7, TopicPartition("orders", 3): -1}
+    assert found.initial == {TP: First(7), TopicPartition("orders", 3): First(-1)}
+    noted = {TP: First(7, "s1"), TopicPartition("orders", 3): First(0, "s1")}
+    found.apply([initial_row_of(noted, [])])
+    assert found.initial == noted
     assert Progress().initial is None
 
 

@@ -146,6 +146,17 @@ async def test_a_setting_that_the_target_refuses_keeps_it_from_none_of_the_other
     assert topics.settings_problems == {}
 
 
+async def test_what_the_targets_owner_had_set_to_the_same_value_stays_when_the_source_unsets_it(pair, topics):
+    source, target = pair
+    target.configs["east.orders"]["retention.ms"] = own("7")
+    await topics.sync_settings(PAIR)
+    assert topics.ours["orders"] == {"remote.storage.enable": "true", "a": "1"}
+    for key in ("retention.ms", "a"):
+        source.configs["orders"][key] = default("0")
+    assert await topics.sync_settings(PAIR) == {"east.orders": {"a": None}}
+    assert target.configs["east.orders"]["retention.ms"] == own("7")
+
+
 @pytest.mark.parametrize(("side", "name"), [(0, "orders"), (1, "east.orders")])
 async def test_settings_that_cannot_be_read_are_said_not_to_be_in_step(pair, topics, side, name):
     pair[side].unreadable[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
