@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from protocol.client import ClientError, ClusterClient
 from protocol.types import TopicPartition
+from replicator.acknowledgements import Difference, open_differences
 from replicator.book import Book, State
 from replicator.dead_letters import DeadLetters
 from replicator.discovery import Found
@@ -200,6 +201,16 @@ class Parts:
                     if ledger is not None:
                         found[tp] = ledger
         return found
+
+    def open_differences(self) -> list[Difference]:
+        """What nobody has acknowledged: also of partitions that are not read now (paused, deleted at the
+        source, not opened yet), as they are stored."""
+        found, progress = dict(self.ledgers()), self.store.progress
+        for tp in progress.partitions() - found.keys():
+            ledger = progress.ledger(tp) if self.topic_filter.accepts(tp.topic) else None
+            if ledger is not None:
+                found[tp] = ledger
+        return open_differences(found, self.store.acknowledged)
 
     async def save(self) -> None:
         """Stores the progress that is not stored yet. Raises ProtocolError."""

@@ -148,7 +148,8 @@ class LinkSettings(BaseModel):
     """With `origin_headers`: nothing is left out for where it has been. For failback, to a target that has
     lost what it had; what is still there comes twice. Such a link breaks no circle."""
     start: Literal["earliest", "latest"] = "earliest"
-    """Where partitions that exist at the link's first start begin; those born later begin at their start."""
+    """Where partitions begin that are there when the link is first asked for their topics: at its first start,
+    or by wider filters later. Those born afterwards begin at their start."""
 
     replication_factor: int = Field(default=-1, ge=-1)
     """Of topics that the link makes at the target; -1: the target's default."""
@@ -217,8 +218,7 @@ class LinkSettings(BaseModel):
     take_over: TakeOver | None = None
     """At its first start the link goes on where MirrorMaker 2 stopped."""
     widens: bool = False
-    """Topics that a later start is asked for too are old ones, not born since, and those that appear while it
-    runs are looked at before they are copied (ad-hoc copies)."""
+    """Topics that appear while it runs are looked at before they are copied (ad-hoc copies)."""
     appends: bool = True
     """`False`: topics that appear are left out where the target's topic holds records of something else."""
     progress_interval_s: float = Field(default=0.5, gt=0, le=60)

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
-from replicator.acknowledgements import Difference, open_differences
+from replicator.acknowledgements import Difference
 from replicator.book import Account
 from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 from replicator.discovery import Found
@@ -160,7 +160,7 @@ class Link:
 
     def open_differences(self) -> list[Difference]:
         """What nobody has acknowledged."""
-        return open_differences(self.ledgers(), self._parts.store.acknowledged)
+        return self._parts.open_differences()
 
     async def _write_last(self, sharing: asyncio.Task[None]) -> None:
         """Others hear of us until our progress is stored. Who leaves last does what is the whole link's."""
