@@ -148,8 +148,8 @@ class LinkSettings(BaseModel):
     """With `origin_headers`: nothing is left out for where it has been. For failback, to a target that has
     lost what it had; what is still there comes twice. Such a link breaks no circle."""
     start: Literal["earliest", "latest"] = "earliest"
-    """Where partitions begin that are there when the link is first asked for their topics (as it starts first,
-    or by wider filters later). Those born afterwards begin at their start."""
+    """Where partitions begin that are there when the link is first asked for their topics (at its first
+    start, or by wider filters later). Those born afterwards begin at their start."""
 
     replication_factor: int = Field(default=-1, ge=-1)
     """Of topics that the link makes at the target; -1: the target's default."""
