@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from protocol.client import ClientError
+from protocol.client import LATEST, ClientError, Isolation
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acl_sync import AclSync
 from replicator.discovery import discover
@@ -109,14 +109,12 @@ class Start:
             for name, one in found.wanted.items()
             for n in one.source.partitions
         }
+        if parts.settings.start == "latest":
+            listed = await parts.source_client.list_offsets(
+                dict.fromkeys(ids, LATEST), isolation=Isolation.READ_COMMITTED
+            )
+            return {tp: First(at.offset, ids[tp]) for tp, at in listed.items()}
         ends: Ends = {}
-        deadline = asyncio.get_running_loop().time() + ANSWER_S
-        await source_ends(parts.source_client, ids, ends, deadline)
-        if parts.settings.start == "earliest":
-            firsts = {tp: ends[tp].first for tp in ids}
-            return {tp: First(-1 if at is None else at, ids[tp]) for tp, at in firsts.items()}
-        lasts = {tp: ends[tp].offset for tp in ids}
-        for tp, at in lasts.items():
-            if at is None:
-                raise ClientError(f"where {tp} ends now, for a start at latest: {ends[tp].state}")
-        return {tp: First(at, ids[tp]) for tp, at in lasts.items() if at is not None}
+        await source_ends(parts.source_client, ids, ends, asyncio.get_running_loop().time() + ANSWER_S)
+        firsts = {tp: ends[tp].first for tp in ids}  # one that is not told now begins where it does then
+        return {tp: First(-1 if at is None else at, ids[tp]) for tp, at in firsts.items()}
