@@ -104,9 +104,8 @@ class KafkaOperator(Operator):
 
     def _write_way_back(self, link: str) -> Path:
         text = json.loads(self._world.file.read_text())
-        ((_, settings),) = text["links"].items()
-        kept = {name: settings[name] for name in settings if name not in ("offsets",)}
-        text |= {"links": {link: kept}, "data_directory": str(self._world.directory / "way-back")}
+        translates = {name: value for name, value in text["links"][link].items() if name != "offsets"}
+        text |= {"links": {link: translates}, "data_directory": str(self._world.directory / "way-back")}
         file = self._world.directory / "way-back.yaml"
         file.write_text(json.dumps(text))
         return file

@@ -1,12 +1,11 @@
 """Two clusters of brokers, and a link with identical offsets each way, of which one has something to do.
 
 Adds to `LinkWorld` who is written to, what to, and the lock of whoever changes that. Where one side is Apache
-Kafka there is one link with identical offsets, from there, and the way back is of another kind (`way_back`).
+Kafka, only the link from there is run, and the way back is of another kind (`way_back`).
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -82,13 +81,6 @@ class MirrorWorld(LinkWorld):
                 del self.workers[name]
         self.start(topics, [self.active])
         self.written = dict(topics)
-
-    def _write_file(self) -> None:
-        super()._write_file()
-        if self.apache is not None:  # nothing with identical offsets goes to Apache Kafka
-            found = json.loads(self.file.read_text())
-            found["links"] = {self.link: found["links"][self.link]}
-            self.file.write_text(json.dumps(found))
 
     # -- lives of sides
 
