@@ -42,6 +42,8 @@ def broker_of(world: LinkWorld, step: Step) -> str:
 
 def worker_of(world: LinkWorld, step: Step) -> str:
     names = world.workers_of(link_of(step))
+    if not names:
+        raise LeftOut(f"nothing runs {link_of(step)}")
     return names[step.broker % len(names)]
 
 

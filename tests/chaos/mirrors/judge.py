@@ -100,10 +100,10 @@ def _lost(
         is_kept = name in history.set_aside or (bool(cuts) and is_there)
         if saved.get(name) == place:
             found.saved += 1
-        elif name in history.transactional and is_kept:
-            found.given_up += 1
         elif place in gone and gone[place](name):
             found.let_go += 1
+        elif name in history.transactional and is_kept:
+            found.given_up += 1
         else:
             found.anomalies["lost"].append(f"{place} {name.decode()}")
 
