@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from protocol.client import ClusterClient
+from protocol.client import ClusterClient, RetryPolicy
 from protocol.errors import ProtocolError
 from replicator.drain import wait_drained
 from tests.chaos.links.auditing import audited
@@ -31,6 +31,7 @@ from tests.support.waiting import wait_until
 
 TOPICS = {"load-a": 3, "load-b": 1}
 _DRAIN_S = 300.0
+_HEALS = RetryPolicy(total_s=120.0)
 _GROUPS_S = 90.0
 
 
@@ -162,8 +163,8 @@ class _Run:
         async def one(link: str) -> None:
             source, target = ends(link)
             async with (
-                ClusterClient(self._world.bootstrap(source)) as here,
-                ClusterClient(self._world.bootstrap(target)) as there,
+                ClusterClient(self._world.bootstrap(source), first_contact=_HEALS) as here,
+                ClusterClient(self._world.bootstrap(target), first_contact=_HEALS) as there,
             ):
                 topics = sorted(self._world.topics[source])
                 drained = await wait_drained(here, there, link, topics, _DRAIN_S)

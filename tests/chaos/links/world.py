@@ -16,12 +16,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tests.chaos.claims import Claims
+from tests.chaos.claims import Claims, LeftOut
 from tests.chaos.links.apache import ApacheBroker
 from tests.chaos.links.schedule import BROKERS
 from tests.chaos.network import Network
@@ -45,6 +45,7 @@ SETTINGS: Mapping[str, str] = {
     "zookeeper.connection.timeout.ms": "60000",
 }
 _LOOK_S = 0.25
+_ANSWER_S = 60.0
 _AGAIN_S = 1.0
 """A service waits a little before it starts again what has ended."""
 
@@ -110,6 +111,14 @@ class Worker:
             self.process.kill()
             self.process.wait()
             raise
+
+
+def answered(future: Future[None]) -> None:
+    """Raises KafkaException; LeftOut where the cluster is too busy, or too broken, to answer."""
+    try:
+        future.result(_ANSWER_S)
+    except TimeoutError:
+        raise LeftOut(f"no answer within {_ANSWER_S:g} s") from None
 
 
 class LinkWorld:
@@ -220,11 +229,11 @@ class LinkWorld:
             ]
         )
         for name, future in made.items():
-            future.result(60)
+            answered(future)
             self.topics[side] = {**self.topics[side], name: topics[name]}
 
     def grow_topic(self, side: str, topic: str, partitions: int) -> None:
-        self.admin(side).create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
+        answered(self.admin(side).create_partitions([NewPartitions(topic, partitions)])[topic])
         self.topics[side] = {**self.topics[side], topic: partitions}
 
     def partitions(self, side: str) -> dict[str, int]:

@@ -162,7 +162,7 @@ class Operator:
                     world.say(f"{name} at {world.active} grows to {there[name]} partitions, as there")
                     world.grow_topic(world.active, name, there[name])
                 world.written = {**world.written, name: max(count, there[name])}
-        except KafkaException:
+        except (KafkaException, LeftOut):
             return False
         return True
 

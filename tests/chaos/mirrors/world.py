@@ -15,7 +15,7 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 from protocol.client.mirror_calls import MIRROR_SOURCE
 from tests.chaos.links.clients import committed_reader
-from tests.chaos.links.world import SIDES, LinkWorld
+from tests.chaos.links.world import SIDES, LinkWorld, answered
 from tests.chaos.mirrors.topics import BROKERS, KEEPS
 
 LINK: Mapping[str, object] = {
@@ -129,7 +129,7 @@ class MirrorWorld(LinkWorld):
         """Those that are there; returns when none is. Raises KafkaException."""
         there = [name for name in names if name in self.partitions(side)]
         for future in self.admin(side).delete_topics(there).values() if there else ():
-            future.result(60)
+            answered(future)
 
     def cluster_id(self, side: str) -> str:
         found = self.admin(side).list_topics(timeout=30).cluster_id
