@@ -20,6 +20,8 @@ LENGTH_OVERHEAD: Final = 12
 """Bytes before the part that `batch_length` counts: the base offset and the length itself."""
 CRC_START: Final = 21
 MAGIC: Final = 2
+MAGIC_AT: Final = 16
+"""In messages of the older formats too."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -126,8 +128,8 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """
     have = len(buf) - pos
     if have < HEADER_SIZE:
-        if have > 16 and buf[pos + 16] != MAGIC:
-            raise UnsupportedMagicError(buf[pos + 16])
+        if have > MAGIC_AT and buf[pos + MAGIC_AT] != MAGIC:
+            raise UnsupportedMagicError(buf[pos + MAGIC_AT])
         raise DecodeError(f"record batch at byte {pos}: {have} bytes left, a header takes {HEADER_SIZE}")
     header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
     if header.magic != MAGIC:

@@ -1,5 +1,7 @@
 """Record batches for tests of the log: short to write, and writable, as a connection's buffer is."""
 
+import struct
+import zlib
 from collections.abc import Iterable, Sequence
 
 from protocol.records import Codec, Record, build_batch, decode_batches, iter_headers
@@ -52,6 +54,13 @@ def marker(producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int
         control=True,
     )
     return memoryview(bytearray(data))
+
+
+def old_message(offset: int, value: bytes, timestamp: int, *, magic: int = 1) -> bytes:
+    """A message of format v0 or v1, as logs may hold it that were written before Kafka 0.11."""
+    time = struct.pack(">q", timestamp) if magic else b""
+    body = struct.pack(">bb", magic, 0) + time + struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
 def records_of(segments: Iterable[bytes | memoryview]) -> list[Record]:

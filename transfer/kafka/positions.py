@@ -18,6 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.frames import decode_response
 from protocol.messages.fetch_request import FetchRequest
 from protocol.messages.fetch_response import PartitionData
+from protocol.records.header import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, MAGIC_AT
 from protocol.types import TopicPartition
 from transfer.endpoint import AbortedTransaction, Chunk, FaultKind, SourceFault
 from transfer.kafka.fetch_body import read
@@ -28,7 +29,8 @@ _log = logging.getLogger("isthmus.transfer")
 _OFFSET_AND_LENGTH: Final = Struct(">qii")
 _LAST_DELTA: Final = Struct(">i")
 _LAST_DELTA_AT: Final = 23
-_HEADER: Final = 61
+_SMALLEST: Final = 26
+"""Of what may stand in a log: a message of format v0 without key and value."""
 _NOTHING: Final = memoryview(b"")
 
 
@@ -112,7 +114,7 @@ def took(
     reading.high_watermark = high_watermark
     reading.last_stable_offset = last_stable_offset
     reading.log_start_offset = log_start_offset
-    end, next_offset, epoch = last_batch(batches) if batches.nbytes >= _HEADER else (0, 0, 0)
+    end, next_offset, epoch = last_batch(batches) if batches.nbytes >= _SMALLEST else (0, 0, 0)
     if end and next_offset <= reading.position:  # no broker should: what was read is not read again
         return Trouble.LATER
     reading.attempts = 0
@@ -136,20 +138,31 @@ def took(
 
 def last_batch(batches: memoryview) -> tuple[int, int, int]:
     """(end of the last whole batch, the offset behind it, its leader epoch); all 0 without a whole batch."""
+    last, end = last_whole(batches)
+    return (end, *ends_at(batches, last, end)) if end else (0, 0, 0)
+
+
+def ends_at(batches: memoryview, start: int, end: int) -> tuple[int, int]:
+    """The offset behind a batch, and its leader epoch. A message of format v0 or v1 has one offset, and is
+    refused by who takes it, aloud: read as a batch it would end anywhere, also before the position."""
+    base, _, epoch = _OFFSET_AND_LENGTH.unpack_from(batches, start)
+    if end - start < HEADER_SIZE or batches[start + MAGIC_AT] != MAGIC:
+        return base + 1, -1
+    (delta,) = _LAST_DELTA.unpack_from(batches, start + _LAST_DELTA_AT)
+    return base + delta + 1, epoch
+
+
+def last_whole(batches: memoryview) -> tuple[int, int]:
+    """Where the last whole batch begins and ends, or message of an older format; 0, 0: there is none."""
     pos = last = 0
     total = batches.nbytes
-    found = False
-    while total - pos >= _HEADER:
+    while total - pos >= _SMALLEST:
         _, length, _ = _OFFSET_AND_LENGTH.unpack_from(batches, pos)
-        if length < 0 or pos + 12 + length > total:
+        if length < 0 or pos + LENGTH_OVERHEAD + length > total:
             break
-        found, last = True, pos
-        pos += 12 + length
-    if not found:
-        return 0, 0, 0
-    base, _, epoch = _OFFSET_AND_LENGTH.unpack_from(batches, last)
-    (delta,) = _LAST_DELTA.unpack_from(batches, last + _LAST_DELTA_AT)
-    return pos, base + delta + 1, epoch
+        last = pos
+        pos += LENGTH_OVERHEAD + length
+    return last, pos
 
 
 _STALE: Final = frozenset(

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from protocol.records import Record, build_batch
 from replicator.mirrors.batches import Whole, whole
+from tests.support.batches import old_message
 
 
 def batch(base, *times):
@@ -22,3 +23,9 @@ def test_what_is_cut_off_in_the_end_is_left(size):
     there = [each for each in known if each.stop <= size]
     answer = memoryview(b"".join(BATCHES))[:size]
     assert whole(answer) == (there[-1] if there else Whole(0, 0, -1))
+
+
+def test_a_message_of_an_old_format_goes_to_the_target_which_says_that_it_does_not_take_it():
+    for timestamp in (1_500_000_000_000, 1_600_000_000_000):
+        old = old_message(5, b"v", timestamp)
+        assert whole(memoryview(old)) == Whole(len(old), 6, -1)
