@@ -209,7 +209,20 @@ def is_intact(sealed: Sequence[Buffer]) -> bool:
     return bool(crc32c.crc32c(payload, crc32c.crc32c(front[CRC_START:])) == crc)
 
 
+def is_readable(sealed: Sequence[Buffer]) -> bool:
+    """Whether records can be read from what `seal` gave. Brokers that take batches as they come may hold
+    others, whose checksum is right."""
+    whole = memoryview(b"".join(sealed))
+    try:
+        for _ in read_records(whole, 0, read_header(whole)):
+            pass
+    except ProtocolError:
+        return False
+    return True
+
+
 DAMAGED: Final = "the batch's checksum does not hold: damaged at the source"
+UNREADABLE: Final = "the batch's records cannot be read: damaged before it was produced at the source"
 
 
 def next_sequence(sequence: int, records: int) -> int:

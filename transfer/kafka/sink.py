@@ -32,7 +32,7 @@ from transfer.kafka.parts import outcome, parts_of
 from transfer.kafka.sender import BrokerSender
 from transfer.kafka.transactional import Transactions
 from transfer.ledger import Copied, ProducerState
-from transfer.rewrite import DAMAGED, Refusal, is_intact, plan
+from transfer.rewrite import DAMAGED, UNREADABLE, Refusal, is_intact, is_readable, plan
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -238,7 +238,7 @@ class KafkaSink:
             lane.close(lane.error, pending)  # one before it was refused, so it cannot be there
         elif code in _LOST or code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             self._begin_anew(lane, pending, f"the target answered {code.name}")
-        elif not _is_damaged(pending, code) and (code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR):
+        elif not _damage(pending, code) and (code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR):
             self._retry(lane, pending)
             self._leave(lane)
         elif len(pending.out.source_crcs) > 1:  # perhaps only one of them is refused, or none by itself
@@ -267,8 +267,9 @@ class KafkaSink:
         self, lane: ProduceLane, pending: Pending, code: ErrorCode, answer: PartitionProduceResponse
     ) -> RefusedError:
         offset = pending.out.sources[0][0]
-        if _is_damaged(pending, code):
-            return RefusedError(lane.tp, offset, DAMAGED)
+        damage = _damage(pending, code)
+        if damage:
+            return RefusedError(lane.tp, offset, damage)
         parts = [f"{code.name}: {code.description}", answer.error_message or ""]
         parts += [
             f"record {row.batch_index} of the batch: {row.batch_index_error_message or 'refused'}"
@@ -381,11 +382,17 @@ class KafkaSink:
         return self._transactions.transactional_id if self._transactions is not None else None
 
 
-def _is_damaged(pending: Pending, code: ErrorCode) -> bool:
-    """Whether the target refuses a checksum that did not hold at the source; a way that damages batches could
-    be another reason, and then it may hold next time."""
+def _damage(pending: Pending, code: ErrorCode) -> str:
+    """What was wrong with a batch at the source already, where that may be why the target refuses it; empty
+    where it may be taken next time: a way that damages batches, a broker that fails."""
     sealed = pending.segments
-    return code is ErrorCode.CORRUPT_MESSAGE and sealed is not None and not is_intact(sealed)
+    if sealed is None:
+        return ""
+    if code is ErrorCode.CORRUPT_MESSAGE:
+        return "" if is_intact(sealed) else DAMAGED
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR:  # Kafka has no code for what it cannot decompress
+        return "" if is_readable(sealed) else UNREADABLE
+    return ""
 
 
 async def _before_refusal(written: Awaitable[Copied], tp: TopicPartition, refusal: Refusal) -> Copied:

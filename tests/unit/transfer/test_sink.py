@@ -15,7 +15,7 @@ from protocol.messages.produce_response import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records import Record, build_batch, check_crc, read_header
+from protocol.records import Codec, Record, build_batch, check_crc, read_header, set_producer
 from protocol.records.header import HEADER_SIZE
 from protocol.types import TopicPartition
 from transfer.endpoint import AbortedError, Chunk, ClosedError, PositionLostError, RefusedError
@@ -161,6 +161,32 @@ async def test_a_large_batch_that_was_damaged_at_the_source_is_refused_by_the_ta
         with pytest.raises(ClosedError):
             await writes[2]
     assert len(cluster.log) == 1
+    await sink.aclose()
+
+
+@pytest.mark.parametrize("readable", [False, True])
+async def test_a_batch_that_makes_the_target_fail_is_refused_if_nobody_can_read_it(readable):
+    """Kafka answers so to what it cannot decompress; a broker that takes batches as they come may hold it."""
+    cluster = Cluster()
+    cluster.producer_known.set()
+    cluster.takes_records, cluster.refuses_with = 0, ErrorCode.UNKNOWN_SERVER_ERROR
+    batch = bytearray(build_batch([Record(0, 1, b"k", bytes(100))], codec=Codec.ZSTD))
+    if not readable:
+        batch[HEADER_SIZE:] = bytes(len(batch) - HEADER_SIZE)
+        set_producer(
+            batch, 0, read_header(batch), producer_id=-1, producer_epoch=-1, base_sequence=-1
+        )  # with the right checksum
+    sink = KafkaSink(cluster)
+    async with asyncio.timeout(10):
+        write = asyncio.ensure_future(sink.write(TP, Chunk(TP, memoryview(batch), 0, 1)))
+        if readable:
+            while not sink.retries(TP):
+                await asyncio.sleep(0.01)
+            cluster.takes_records = 1
+            assert (await write).records == 1
+        else:
+            with pytest.raises(RefusedError, match="records cannot be read"):
+                await write
     await sink.aclose()
 
 
