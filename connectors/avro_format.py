@@ -16,6 +16,7 @@ from fastavro.write import Writer
 
 from connectors.errors import DamagedBackup
 from connectors.formats import StoredBatch
+from protocol.errors import DecodeError
 from protocol.records.building import build_batch
 from protocol.records.compression import Codec
 from protocol.records.reading import read_records
@@ -83,19 +84,20 @@ class AvroEncoder:
             "leader_epoch": header.leader_epoch,
         }
         # All of the batch is decoded before the first row is written: a damaged one leaves no part of it.
-        for record in list(read_records(batch.data, batch.pos, header)):
-            if record.offset < batch.first_offset:
-                continue
-            write(
-                {
-                    "key": record.key,
-                    "value": record.value,
-                    "headers": [{"name": name, "value": value} for name, value in record.headers],
-                    "timestamp": record.timestamp,
-                    "offset": record.offset,
-                    **common,
-                }
-            )
+        rows = [
+            {
+                "key": record.key,
+                "value": record.value,
+                "headers": [{"name": _text(name, record), "value": value} for name, value in record.headers],
+                "timestamp": record.timestamp,
+                "offset": record.offset,
+                **common,
+            }
+            for record in read_records(batch.data, batch.pos, header)
+            if record.offset >= batch.first_offset
+        ]
+        for row in rows:
+            write(row)
         return self._drain()
 
     def finish(self) -> Buffer:
@@ -111,6 +113,18 @@ class AvroEncoder:
             self._file.seek(0)
             self._file.truncate()
         return data
+
+
+def _text(name: str, record: Record) -> str:
+    """A header's name, if Avro can hold it: its strings are UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise DecodeError(
+            f"record at offset {record.offset}: a header's name is not UTF-8, and format avro cannot hold it"
+            " (segment can)"
+        ) from error
+    return name
 
 
 def read_rows(data: bytes, where: str) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from protocol.records.header import (
     NO_TIMESTAMP,
     TRANSACTIONAL,
 )
-from protocol.records.record import Header, Record
+from protocol.records.record import NAME_ERRORS, Header, Record
 
 _HEAD: Final = Struct(">qiib")
 _BODY: Final = Struct(">hiqqqhii")
@@ -128,7 +128,7 @@ def _encoded(records: Sequence[Record], offset_deltas: Sequence[int], base_times
 def _headers(headers: Sequence[Header]) -> bytes:
     parts = [_signed(len(headers))]
     for name, value in headers:
-        raw = name.encode()
+        raw = name.encode(errors=NAME_ERRORS)
         parts += (_signed(len(raw)), raw)
         parts += (_NULL,) if value is None else (_signed(len(value)), value)
     return b"".join(parts)

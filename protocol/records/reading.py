@@ -12,7 +12,7 @@ from typing import Final
 from protocol.errors import DecodeError
 from protocol.records.compression import DEFAULT_LIMIT, decompress
 from protocol.records.header import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, iter_headers
-from protocol.records.record import Header, Record
+from protocol.records.record import NAME_ERRORS, Header, Record
 from protocol.types import Buffer
 
 _I64_MIN: Final = -(1 << 63)
@@ -38,8 +38,6 @@ def read_records(
         yield from records
     except IndexError:
         raise DecodeError(f"batch at offset {header.base_offset}: a record ends after the batch") from None
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"batch at offset {header.base_offset}: header key: {error}") from error
 
 
 def decode_batches(buf: Buffer, *, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
@@ -168,7 +166,7 @@ def _headers(data: bytes, pos: int, end: int, into: list[Header], header: BatchH
         if size & 1:
             raise _damage(header, f"header key without a name at byte {pos}")
         stop = pos + (size >> 1)
-        name = data[pos:stop].decode()
+        name = data[pos:stop].decode(errors=NAME_ERRORS)
         size = data[stop]
         pos = stop + 1
         if size > 127:

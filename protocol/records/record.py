@@ -1,8 +1,13 @@
 """One record as the rest of the code sees it, with absolute offset and timestamp."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 Header = tuple[str, bytes | None]
+
+NAME_ERRORS: Final = "surrogateescape"
+"""How names of headers are decoded and encoded: brokers and Java's clients take any bytes for one, and what is
+read and built again keeps them."""
 
 
 @dataclass(slots=True)

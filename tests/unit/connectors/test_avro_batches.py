@@ -4,7 +4,11 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from connectors.avro_format import BATCH_BYTES, rows_to_batches
+import pytest
+
+from connectors.avro_format import BATCH_BYTES, AvroEncoder, read_rows, rows_to_batches
+from connectors.formats import StoredBatch
+from protocol.errors import DecodeError
 from protocol.records import Codec, Record, build_batch
 from protocol.records.header import HEADER_SIZE, read_header
 from protocol.records.reading import read_records
@@ -28,6 +32,20 @@ def test_headers_count() -> None:
     made = list(rows_to_batches(rows([b"v"] * 2000, tracing), 0, Codec.NONE))
     assert max(len(batch) for batch, _ in made) <= BATCH_BYTES + _MARGIN
     assert [offset for batch, _ in made for offset in offsets(batch)] == list(range(2000))
+
+
+def test_a_name_of_a_header_that_avro_cannot_hold_is_said_and_leaves_no_row() -> None:
+    encoder = AvroEncoder("an/object", 0, "null")
+    odd = b"caf\xe9".decode(errors="surrogateescape")
+    for names, said in ((["fine", odd], True), (["fine", "fine"], False)):
+        made = build_batch([Record(n, 1, b"k", b"v", [(name, b"x")]) for n, name in enumerate(names)])
+        batch = StoredBatch(memoryview(made), 0, read_header(made), 0)
+        if said:
+            with pytest.raises(DecodeError, match="offset 1: a header's name is not UTF-8"):
+                encoder.add(batch)
+        else:
+            data = bytes(encoder.add(batch)) + bytes(encoder.finish())
+    assert [row["offset"] for row in read_rows(data, "an object")] == [0, 1]
 
 
 def test_a_large_record_is_alone() -> None:

@@ -83,6 +83,13 @@ def test_a_batch_with_holes_is_built_again_alone_and_its_runs_tell_the_holes():
     assert content(decode_batches(sealed(planned[1]))) == content(records(2, 5, 6, 9))
 
 
+def test_a_batch_with_holes_keeps_names_of_headers_that_are_no_text():
+    odd = [Record(n, 1000, b"k", b"v", [(b"caf\xe9".decode(errors="surrogateescape"), b"x")]) for n in (0, 2)]
+    planned, refusal = plan(chunk(build_batch(odd, preserve_offsets=True)))
+    assert refusal is None
+    assert b"\x08caf\xe9" in bytes(planned[0].payload)
+
+
 def test_a_batch_that_lost_its_last_records_ends_where_its_header_says():
     planned, _ = plan(chunk(batch(0, 1, last_offset=8)))
     assert planned[0].next_source_offset == 9
