@@ -151,14 +151,16 @@ class KafkaSource:
         if topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             await self._suspect(reading, FaultKind.DELETED, reading.position, "the topic does not exist")
             return
-        partition = topic.partitions.get(reading.tp.partition)
-        if topic.error or partition is None:
+        if topic.error:
             return
         if ZERO_UUID not in (reading.topic_id, topic.topic_id) and reading.topic_id != topic.topic_id:
             message = "another topic took the name"
             unseen_s = reading.unseen_s(asyncio.get_running_loop().time())
             fault = SourceFault(reading.tp, FaultKind.RECREATED, reading.position, 0, message, unseen_s)
             await self._arrived.put([(reading, fault)])
+            return
+        partition = topic.partitions.get(reading.tp.partition)
+        if partition is None:  # a topic that was made again with fewer has another id
             return
         self._suspects.pop(reading.tp, None)
         if topic.topic_id != ZERO_UUID:  # brokers that are being upgraded do not all know it
@@ -208,12 +210,19 @@ class KafkaSource:
             message = f"the log ends at {last}, before the position"
             await self._suspect(reading, FaultKind.TRUNCATED, last, message)
         else:
-            self._suspects.pop(reading.tp, None)
+            message = (
+                f"its leader gives nothing at offset {reading.position}, though its log goes from {first} to"
+                f" {last}: it does not know leader epoch {reading.last_epoch} of what was read before, as"
+                " after a restore from an older copy of its disk"
+            )
+            await self._suspect(reading, FaultKind.FAILED, reading.position, message)
 
     async def _suspect(self, reading: Reading, kind: FaultKind, resume_offset: int, message: str) -> None:
         """Reports a fault once it has lasted: brokers say such things wrongly while they start."""
         now = asyncio.get_running_loop().time()
         since = self._suspects.setdefault(reading.tp, now)
+        if since < reading.heard_at:  # all was well in between
+            since = self._suspects[reading.tp] = now
         if now - since >= self._settings.gone_after_s:
             unseen_s = reading.unseen_s(now)
             fault = SourceFault(reading.tp, kind, reading.position, resume_offset, message, unseen_s)
