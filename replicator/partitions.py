@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
@@ -41,6 +42,8 @@ _TRY_AGAIN_S = 1.0
 _DRAIN_S = 10.0
 _PAUSING = "pausing"
 _TARGET_RECREATED = "the target topic was created again"
+_STALLED = "the target takes nothing of it at the moment, and others need the room: it is read again"
+_ROOM_FOR_OTHERS_S = 20.0
 _RECREATED = (SOURCE_RECREATED, TARGET_RECREATED)
 
 
@@ -79,7 +82,10 @@ class Partitions:
         self._stop_at_recreated = stop_at_recreated
         self._refused = refused
         self._opener = Opener(source_client, target_client, metrics, origin, told=stop_at_recreated)
-        self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._slots: defaultdict[tuple[int, int], asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_AT_A_TIME)
+        )
+        """By leaders at both sides: one that does not answer holds up its own partitions only."""
         self._tasks: dict[TopicPartition, asyncio.Task[None]] = {}
         self._wanted: dict[str, Wanted] = {}
         self._records: dict[TopicPartition, bytes] = {}
@@ -172,6 +178,18 @@ class Partitions:
             if task is not None:
                 task.cancel()
 
+    def stalled(self, tp: TopicPartition) -> None:
+        """What is on its way of it leaves others no room. Where the target does not take it, it is given up,
+        and read again later: progress, and the target's tail, tell from where on."""
+        account = self._book.accounts.get(tp)
+        if account is None or account.state is not State.RUNNING or not self._sink.is_away(account.target):
+            return
+        account.state, account.reason, account.unseen = State.WAITING, _STALLED, True
+        account.not_before = time.monotonic() + _ROOM_FOR_OTHERS_S
+        _log.warning("%s: %s", tp, _STALLED)
+        if tp not in self._tasks:
+            self._start(account)
+
     async def let_go(self, tp: TopicPartition) -> None:
         """Stops it in order: what is on its way is waited for, for a while."""
         await self._end_task(tp)
@@ -233,7 +251,7 @@ class Partitions:
                 return
             await asyncio.sleep(max(account.not_before - time.monotonic(), 0))
             await self._decided(account)
-            async with self._slots:
+            async with self._slots[self._leaders(account)]:
                 await self._open(account)
         except ProtocolError as error:
             account.reason = str(error)
@@ -260,7 +278,7 @@ class Partitions:
     async def _let_go(self, account: Account) -> None:
         if account.tp in self._engine:
             stopping = asyncio.create_task(self._engine.stop_partition(account.tp))
-            if account.reason == _TARGET_RECREATED:
+            if account.reason in (_TARGET_RECREATED, _STALLED):
                 await asyncio.sleep(0)  # nothing is read any more; what is on its way cannot arrive
                 await self._sink.close(account.target)
             elif self._has_moved(account):  # what is on its way belongs there, and may arrive
@@ -307,6 +325,14 @@ class Partitions:
         entry.epoch = -1
         if settled:
             account.not_before = 0.0
+
+    def _leaders(self, account: Account) -> tuple[int, int]:
+        """At the source and at the target, as last seen; -1 where none is known."""
+        topic = self._wanted.get(account.tp.topic)
+        sides = (topic.source, topic.target) if topic is not None else ()
+        parts = [side.partitions.get(account.tp.partition) if side is not None else None for side in sides]
+        here, there = [part.leader if part is not None else -1 for part in parts] or (-1, -1)
+        return here, there
 
     def _held(self, account: Account) -> bool:
         """Whether the partition waits for somebody who acknowledges its gaps."""

@@ -98,6 +98,7 @@ class Parts:
             self.progress.ask = self.transactions.stir
         self._saving = asyncio.Lock()
         self.partitions = self._partitions(origin)
+        self.engine.on_stalled = self.partitions.stalled
         self.topics = TargetTopics(
             source,
             target,

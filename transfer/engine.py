@@ -6,7 +6,8 @@ observer hears of every acknowledged write, in order, and decides about faults.
 
 Flow: a partition with too many bytes on the way is paused at the source until half of them are acknowledged;
 when all partitions together reach the limit, nothing more is read. Before that, and while a rate limit is
-used up, those that catch up are held: what is new does not wait behind what was produced long ago.
+used up, those that catch up are held: what is new does not wait behind what was produced long ago. Who has
+room and moves nothing for a while, so that others have none, is named (`on_stalled`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -62,6 +63,7 @@ _FOR_ALL = 0.75
 _LIVE_OWES_S = 1.0
 """How far these may go beyond a rate limit before they have to wait as well."""
 _LOOK_S = 1.0
+_STALLED_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +83,8 @@ class _Lane:
     closing: bool = False
     failed: bool = False
     position: int = 0
+    moved_at: float = 0.0
+    """When the sink last took something of it, or began to."""
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -95,12 +99,17 @@ class Engine:
         *,
         max_bytes: int = 32 << 20,
         partition_bytes: int = 4 << 20,
+        stalled_s: float = _STALLED_S,
     ) -> None:
         self._source = source
         self._sink = sink
         self._observer = observer
         self._max_bytes = max_bytes
         self._partition_bytes = partition_bytes
+        self._stalled_s = stalled_s
+        self.on_stalled: Callable[[TopicPartition], None] = lambda _: None
+        """Called while there is little room, again and again, with partitions that keep theirs: the sink has
+        taken nothing of them for a while."""
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._bytes = 0
         self.pace = Pace()
@@ -183,6 +192,7 @@ class Engine:
         if lane is not None and lane.landed < len(lane.writes):
             self._release(lane, lane.writes[lane.landed][1])
             lane.landed += 1
+            lane.moved_at = asyncio.get_running_loop().time()
 
     async def drain(self, timeout_s: float) -> bool:
         """Waits for all writes on their way. False when time ran out; those are then abandoned."""
@@ -227,6 +237,8 @@ class Engine:
         else:  # it fails in its turn: what is on its way is before it
             task = start(_out_of_place(lane, chunk))
             lane.closing = True
+        if not lane.bytes:
+            lane.moved_at = asyncio.get_running_loop().time()
         lane.writes.append((task, chunk.size))
         lane.idle.clear()
         lane.bytes += chunk.size
@@ -234,6 +246,8 @@ class Engine:
         self.pace.spend(chunk.size)
         if self._bytes >= self._max_bytes:
             self._room.clear()
+        if self._is_nearly_full():
+            self._look_later()
         if lane.until is not None and chunk.next_offset >= lane.until:
             lane.closing = True
         else:
@@ -253,21 +267,32 @@ class Engine:
         if ran and (lane.paused or lane.held):
             self._source.pause(lane.tp)
 
+    def _is_nearly_full(self) -> bool:
+        return self._bytes >= self._max_bytes * _FOR_ALL
+
     def _is_short(self) -> bool:
-        return self._bytes >= self._max_bytes * _FOR_ALL or self.pace.debt_s > 0
+        return self._is_nearly_full() or self.pace.debt_s > 0
 
     def _look_later(self) -> None:
         """A limit may be changed meanwhile, so it is looked at again soon."""
-        debt_s = self.pace.debt_s
-        if debt_s and self._looking is None:
+        if self._looking is None and self._is_short():
             loop = asyncio.get_running_loop()
-            self._looking = loop.call_later(min(debt_s, _LOOK_S), self._look)
+            self._looking = loop.call_later(min(self.pace.debt_s or _LOOK_S, _LOOK_S), self._look)
 
     def _look(self) -> None:
         self._looking = None
         self._let_go()
-        if self._held:
+        self._name_stalled()
+        if self._held or self._is_nearly_full():
             self._look_later()
+
+    def _name_stalled(self) -> None:
+        if not self._is_nearly_full():
+            return
+        before = asyncio.get_running_loop().time() - self._stalled_s
+        for lane in list(self._lanes.values()):
+            if lane.bytes and lane.moved_at < before and not lane.closing:
+                self.on_stalled(lane.tp)
 
     def _let_go(self) -> None:
         if not self._held or self._is_short():
@@ -285,6 +310,7 @@ class Engine:
         failure: TransferError | None = None
         while lane.writes and lane.writes[0][0].done():
             task, size = lane.writes.popleft()
+            lane.moved_at = asyncio.get_running_loop().time()
             if lane.landed:
                 lane.landed -= 1
             else:

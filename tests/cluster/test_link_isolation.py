@@ -68,14 +68,17 @@ async def _ends(client, link, topic):
 
 
 @slow("three brokers, one of them silent for many seconds")
+@pytest.mark.parametrize("size", [1, 20_000], ids=["small", "more than may be on its way"])
 @pytest.mark.parametrize("exactly_once", [False, True])
 async def test_partitions_of_other_brokers_go_on_while_one_is_stopped_and_all_arrives_once(
-    sides, exactly_once
+    sides, exactly_once, size
 ):
+    """Also where what is on its way to the silent one leaves no room for anything else."""
     east_broker, west_cluster = sides
     pair = Pair("isthmus", east_broker.bootstrap, west_cluster.bootstrap)
     topic = fresh("isolated")
-    link = pair.link(topic, exactly_once=exactly_once, internal_replication_factor=3)
+    flow = {"max_bytes_in_flight": 1 << 20}
+    link = pair.link(topic, exactly_once=exactly_once, internal_replication_factor=3, flow=flow)
     mirror = f"{link.source.alias}.{topic}"
     async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
         await create(east, topic, PARTITIONS)
@@ -97,14 +100,14 @@ async def test_partitions_of_other_brokers_go_on_while_one_is_stopped_and_all_ar
                 begun = time.monotonic()
                 for turn in range(5):
                     for number in range(PARTITIONS):
-                        await produce(east, topic, some(COUNT, f"during{turn}"), number)
+                        await produce(east, topic, some(COUNT, f"during{turn}" + "x" * size), number)
                 end = COUNT * 6
 
                 async def others_arrive():
                     ends = await _ends(west, link, topic)
                     return all(ends[number] >= end for number, leader in leaders.items() if leader != silent)
 
-                await eventually(others_arrive, "partitions of the other brokers go on", 120)
+                await eventually(others_arrive, "partitions of the other brokers go on", 180)
                 _log.info("the others went on within %.1f s", time.monotonic() - begun)
                 ends = await _ends(west, link, topic)
                 assert all(ends[n] < end for n, leader in leaders.items() if leader == silent)

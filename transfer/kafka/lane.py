@@ -162,6 +162,11 @@ class ProduceLane:
         """Whether every write that has begun is acknowledged in full."""
         return not self._in_flight and not self._failed and not (self._queue and has_begun(self._queue[0]))
 
+    @property
+    def troubled(self) -> bool:
+        """Whether what was sent last failed, and nothing has been taken since."""
+        return self._attempt > 0
+
     def identify(self, producer: ProducerState) -> None:
         """Gives the lane its producer, while nothing of it is on its way."""
         self._window = 1  # the broker may know nothing of it

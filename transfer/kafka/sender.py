@@ -71,6 +71,8 @@ class BrokerSender:
         """Who is woken when its back-off is over."""
         self._broken = broken
         self._connection: Connection | None = None
+        self.answers = True
+        """Whether the last thing heard of the broker was an answer, if anything was."""
         self._version = 0
         self._due = False
         self._waiting: asyncio.Future[None] | None = None
@@ -147,6 +149,7 @@ class BrokerSender:
             self._connection = connection
         except ProtocolError as error:
             _log.info("produce: %s", error)
+            self.answers = False
             lanes, self._ready = list(self._ready), {}
             self._unreachable(lanes)
             await asyncio.sleep(_DIAL_AGAIN_S)
@@ -195,6 +198,7 @@ class BrokerSender:
     def _answered(self, version: int, sent: Sent, answer: memoryview | ProtocolError) -> None:
         if self._closed:
             return
+        self.answers = isinstance(answer, memoryview)
         try:
             if not isinstance(answer, memoryview):
                 _log.info("produce: %s", answer)

@@ -181,6 +181,14 @@ class KafkaSink:
         lane = self._lanes.get(tp)
         return lane.retries if lane is not None else 0
 
+    def is_away(self, tp: TopicPartition) -> bool:
+        """Whether a partition has no leader, or none that takes what it is sent."""
+        lane = self._lanes.get(tp)
+        if lane is None:
+            return False
+        sender = self._senders.get(lane.leader)
+        return lane.troubled or sender is None or not sender.answers
+
     async def _end_transactions(self) -> None:
         if self._transactions is None or self._transacting is None:
             return

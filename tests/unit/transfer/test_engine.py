@@ -306,6 +306,37 @@ async def test_room_is_kept_for_partitions_that_do_not_catch_up():
     assert await engine.drain(5)
 
 
+async def test_who_moves_nothing_and_leaves_others_no_room_is_named_and_can_be_given_up():
+    stuck = [TopicPartition("stuck", number) for number in range(4)]
+
+    class Away(Sink):
+        async def write(self, tp, chunk):
+            if tp in stuck:
+                await asyncio.Event().wait()
+            return await super().write(tp, chunk)
+
+    source, book = Ending(dict.fromkeys([*stuck, B], 10**6)), Book()
+    engine = Engine(source, Away(), book, max_bytes=1000, partition_bytes=300, stalled_s=0.01)
+    named, giving_up = set(), []
+
+    def stalled(tp):
+        if tp not in named:
+            named.add(tp)
+            giving_up.append(asyncio.create_task(engine.stop_partition(tp, abandon=True)))
+
+    engine.on_stalled = stalled
+    for tp in (*stuck, B):
+        await engine.start(tp, tp, 0)
+    running = asyncio.create_task(engine.run())
+    await book.until(lambda: book.positions.get(B, 0) > 50_000)
+    assert named <= set(stuck)
+    assert len(named) > 1
+    await asyncio.gather(*giving_up)
+    engine.stop()
+    await running
+    await engine.drain(0.01)
+
+
 async def test_under_a_rate_limit_new_records_do_not_wait_for_old_ones():
     source, sink, book = Ending({A: 10**6, B: 0}), Sink(), Book()
     engine = Engine(source, sink, book)
