@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from protocol.client import ClusterClient
+from protocol.client import ClusterClient, TopicMetadata
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acknowledgements import open_differences
@@ -328,11 +328,8 @@ class Partitions:
 
     def _leaders(self, account: Account) -> tuple[int, int]:
         """At the source and at the target, as last seen; -1 where none is known."""
-        topic = self._wanted.get(account.tp.topic)
-        sides = (topic.source, topic.target) if topic is not None else ()
-        parts = [side.partitions.get(account.tp.partition) if side is not None else None for side in sides]
-        here, there = [part.leader if part is not None else -1 for part in parts] or (-1, -1)
-        return here, there
+        topic, number = self._wanted.get(account.tp.topic), account.tp.partition
+        return (-1, -1) if topic is None else (_leader(topic.source, number), _leader(topic.target, number))
 
     def _held(self, account: Account) -> bool:
         """Whether the partition waits for somebody who acknowledges its gaps."""
@@ -432,3 +429,8 @@ class Partitions:
             Lineage(self._source_client.cluster_id or "", source_id, *account.tp),
             Lineage(self._target_client.cluster_id or "", target_id, *account.target),
         )
+
+
+def _leader(topic: TopicMetadata | None, number: int) -> int:
+    partition = topic.partitions.get(number) if topic is not None else None
+    return -1 if partition is None else partition.leader

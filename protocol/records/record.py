@@ -6,8 +6,8 @@ from typing import Final
 Header = tuple[str, bytes | None]
 
 NAME_ERRORS: Final = "surrogateescape"
-"""How names of headers are decoded and encoded: brokers and Java's clients take any bytes for one, and what is
-read and built again keeps them."""
+"""How names of headers are decoded and encoded: brokers and Java's clients take any bytes for one, and what
+is read and built again keeps them."""
 
 
 @dataclass(slots=True)

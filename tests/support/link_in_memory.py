@@ -40,6 +40,7 @@ SOURCE_ID, MIRROR_ID, PROGRESS_ID = bytes(15) + b"\1", bytes(15) + b"\2", bytes(
 SKIPS, TWICE = "skips", "twice"
 RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END = "restart", "give up", "spoil", "fence", "lose", "end"
 TAKE, PAUSE, HAND_OVER, TIME_OUT, FORGET = "take", "pause", "hand over", "time out", "forget"
+STALL = "stall"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
@@ -312,6 +313,9 @@ async def _command(
             made.partitions.owns = lambda _: True
         elif command == LOSE:
             await _lose(made, outcome)
+        elif command == STALL:
+            made.sink.is_away = lambda _: True  # type: ignore[method-assign]
+            made.partitions.stalled(TP)
         elif command == HAND_OVER:
             await _hand_over(made)
         elif command == PAUSE:

@@ -27,6 +27,7 @@ from tests.support.link_in_memory import (
     RESTART,
     SKIPS,
     SPOIL,
+    STALL,
     TAKE,
     TIME_OUT,
     TWICE,
@@ -91,6 +92,21 @@ def test_a_partition_that_begins_anew_in_the_middle_of_a_write_goes_back_behind_
         outcome = copy(replace(_MANY, commands=[(ms / 1000, command)]))
         outcome.check(once=True)
         assert outcome.disorders == 0
+
+
+@pytest.mark.parametrize("fate", [OK, LOST, UNHEARD, LATE])
+@pytest.mark.parametrize("once", [True, False])
+def test_a_partition_whose_target_is_away_gives_back_its_room_and_is_copied_once_later(
+    once: bool, fate: str
+) -> None:
+    """Whatever of it is at the target, or comes there late: the broker was only slow."""
+    for ms in range(0, 60, 4):
+        case = replace(_MANY, once=once, commands=[(ms / 1000, STALL)], produces=[OK, OK, fate, fate])
+        outcome = copy(case)
+        outcome.check(once=True)
+        assert outcome.disorders == 0
+        if fate != OK and ms == 8:
+            assert any("others need the room" in reason for reason in outcome.reasons)
 
 
 def test_a_worker_that_ends_in_the_middle_of_a_write_stores_nothing_older_than_what_is_committed() -> None:
