@@ -53,7 +53,7 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
     (
         r"certificate.required|bad.certificate|handshake.failure",
         "the broker wants to see a certificate that it trusts: set ssl.keystore.location (key and"
-        " certificate in PEM)",
+        " certificate)",
     ),
     (
         r"WRONG_VERSION_NUMBER|UNEXPECTED_EOF|record layer failure",

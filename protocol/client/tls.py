@@ -184,8 +184,9 @@ def _load_key(context: tls.SSLContext, settings: TlsSettings) -> bool:
         try:
             context.load_cert_chain(path, password=store.password or "")
         except (tls.SSLError, ValueError) as error:
+            hint = "; the key is encrypted: look at ssl.key.password" if "ENCRYPTED" in store.key else ""
             raise TlsSettingsError(
-                f"{store.name}: key and certificate cannot be used: {_reason(error)}"
+                f"{store.name}: key and certificate cannot be used: {_reason(error)}{hint}"
             ) from None
     return True
 

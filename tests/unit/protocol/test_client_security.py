@@ -150,7 +150,7 @@ def test_pem_stores_as_files_and_as_one_line(authority):
         ({"keystore_location": None}, "needs a key and a certificate"),
         ({"keystore_password": "pw"}, "PEM has none"),
         ({"keystore_key": "x"}, "without the other"),
-        ({"key_password": "wrong", "encrypted": True}, "cannot be used"),
+        ({"key_password": "wrong", "encrypted": True}, "cannot be used: .*look at ssl.key.password"),
         ({"encrypted": True}, "set ssl.key.password"),
         ({"enabled_protocols": ("TLSv1.1",)}, "TLSv1.1 is not among"),
         ({"truststore_certificates": "x", "truststore_type": "PEM"}, "is not PEM"),
