@@ -32,3 +32,12 @@ def test_a_topic_that_merely_ends_in_heartbeats_is_one_like_any_other(topic):
     filtered = TopicFilter(Naming("east", "west"), ["orders"], [])
     assert taken.refuses(topic) is None
     assert filtered.refuses(topic) is not None
+
+
+def test_a_topic_that_looks_like_heartbeats_of_a_cluster_and_holds_none_is_left_out_by_its_name():
+    filtered = TopicFilter(Naming("east", "west"), ["orders"], [])
+    assert filtered.refuses("my.heartbeats") is None
+    filtered.tell("my.heartbeats", is_heartbeats=False)
+    assert "holds no heartbeats" in filtered.refuses("my.heartbeats")
+    filtered.tell("my.heartbeats", is_heartbeats=True)
+    assert filtered.refuses("my.heartbeats") is None

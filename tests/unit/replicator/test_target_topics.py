@@ -5,8 +5,10 @@ import pytest
 from protocol.client import ConfigEntry, ConfigSource, PartitionMetadata, TopicMetadata
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode, KafkaError
-from replicator.discovery import Wanted
+from replicator.discovery import Wanted, discover
 from replicator.drift import PARTITIONS, REPLICATION_FACTOR, shape
+from replicator.filters import TopicFilter
+from replicator.naming import Naming
 from replicator.settings import CONFIG_PROPERTIES_EXCLUDE
 from replicator.target_topics import TargetTopics
 
@@ -78,6 +80,15 @@ async def test_a_topic_is_made_with_its_settings_but_not_the_excluded_and_unknow
     assert (made.name, made.partitions, made.replication_factor) == ("east.orders", 4, 3)
     assert made.configs == {"cleanup.policy": "compact"}
     assert topics.ours == {"orders": {"cleanup.policy": "compact"}}
+
+
+def test_a_topic_that_the_target_does_not_tell_about_now_is_none_to_copy_into():
+    naming, away = Naming("east", "west"), ErrorCode.LEADER_NOT_AVAILABLE
+    listed = TopicMetadata("east.orders", bytes(16), away, False, {})
+    for there, expected in ((listed, None), (topic("east.orders"), topic("east.orders"))):
+        taken = TopicFilter(naming, [".*"], [])
+        found = discover({"orders": topic("orders")}, {"east.orders": there}, taken, naming)
+        assert found.wanted["orders"] == Wanted(topic("orders"), "east.orders", expected)
 
 
 async def test_a_topic_that_could_not_be_made_is_tried_again(clusters, topics):
