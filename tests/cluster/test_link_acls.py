@@ -83,6 +83,38 @@ async def test_acls_come_along_without_write_and_go_when_they_are_revoked(pair):
         await hold(expected)  # carl's was granted by somebody else
 
 
+async def test_what_two_links_need_goes_with_the_last_of_them(pair):
+    """Two that take the same group's ACL along; one rests while it is revoked at the source."""
+    tag = fresh("shared")
+    row = ("GROUP", "LITERAL", f"{tag}-readers", "ann", "READ", "ALLOW")
+    east, west = Acls(pair.east), Acls(pair.west)
+    await east.add(row, ("TOPIC", "LITERAL", fresh("stays"), "ann", "READ", "ALLOW"))
+    links = [pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3) for _ in range(2)]
+    async with ClusterClient(pair.east) as source, ClusterClient(pair.west) as target:
+        await create(source, f"{tag}-orders")
+
+        async def owners() -> int:
+            progress = [await ProgressStore(target, link.progress_topic).refresh() for link in links]
+            return sum(one.name == row[2] for rows in progress for one in rows.acls())
+
+        async def owned(number: int) -> None:
+            async def so() -> bool:
+                return await owners() == number
+
+            await eventually(so, f"{number} links have granted it", 60)
+
+        async with running(links[0]):
+            await owned(1)
+            async with running(links[1]):
+                await owned(2)
+            await east.remove(row)
+            await owned(1)
+            assert await west.about(tag) == {row}  # the one that rests may still need it
+        async with running(links[1]):
+            await owned(0)
+        assert await west.about(tag) == set()
+
+
 async def test_more_than_may_go_at_once_is_held_back_and_said_until_it_is_allowed(pair):
     tag = fresh("held")
     link = pair.link(f"{tag}.*", sync_topic_acls_interval_s=0.3, acls_revoke_at_most=1)
