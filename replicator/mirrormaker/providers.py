@@ -2,6 +2,7 @@
 
 Owns finding references in a text and reading what they name. Names of providers are what `config.providers`
 declares; `file`, `env` and `directory` are known without being declared. A secret is never part of an error.
+What a provider may read is limited as in Kafka: `param.allowed.paths`, `param.allowlist.pattern` (KIP-993).
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _BY_CLASS: Mapping[str, Provider] = {
     "EnvVarConfigProvider": _environment,
     "DirectoryConfigProvider": _directory,
 }
+_PATHS, _NAMES = "allowed.paths", "allowlist.pattern"
 _BY_NAME: Mapping[str, Provider] = {"file": _file, "env": _environment, "directory": _directory}
 
 
@@ -64,13 +66,32 @@ def declared(settings: Mapping[str, str]) -> tuple[dict[str, Provider], list[tup
         java = settings.get(setting)
         provider = _BY_CLASS.get((java or "").rpartition(".")[2])
         if provider is not None:
-            found[name] = provider
+            try:
+                found[name] = _limited(provider, f"config.providers.{name}.param.", settings)
+            except re.error as error:
+                problems.append((f"config.providers.{name}.param.{_NAMES}", f"is no pattern: {error}"))
         elif java is None:
             problems.append(("config.providers", f"names '{name}', but {setting} is not set"))
         else:
             offered = ", ".join(_BY_CLASS)
             problems.append((setting, f"{java} is a Java class, which cannot run here; there are {offered}"))
     return found, problems
+
+
+def _limited(provider: Provider, prefix: str, settings: Mapping[str, str]) -> Provider:
+    """What may be read by it. Raises re.error."""
+    paths, names = settings.get(prefix + _PATHS, ""), re.compile(settings.get(prefix + _NAMES, ".*"))
+    allowed = [Path(os.path.normpath(path)) for path in filter(None, re.split(r"\s*,\s*", paths.strip()))]
+
+    def limited(path: str, key: str) -> str:
+        if provider is _environment:
+            if names.fullmatch(key) is None:
+                raise ProviderError(f"{key} is not among {prefix}{_NAMES}")
+        elif allowed and not any(Path(os.path.normpath(path)).is_relative_to(one) for one in allowed):
+            raise ProviderError(f"{path} is outside of {prefix}{_PATHS}")
+        return provider(path, key)
+
+    return limited
 
 
 def resolve(text: str, providers: Mapping[str, Provider]) -> str:

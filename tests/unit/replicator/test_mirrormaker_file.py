@@ -158,6 +158,39 @@ def test_security_of_each_cluster_is_its_own_and_never_shown(tmp_path, monkeypat
     assert "hunter2" not in repr(link)
 
 
+@pytest.mark.parametrize(
+    ("limit", "reference", "problem"),
+    [
+        ("file.param.allowed.paths = {here}/open, {here}/other", "file:{here}/open/a:k", ""),
+        ("file.param.allowed.paths = {here}/open", "file:{here}/open/../shut/a:k", "outside of"),
+        ("file.param.allowed.paths = {here}/op", "file:{here}/open/a:k", "outside of"),
+        ("directory.param.allowed.paths = {here}/open", "directory:{here}/shut:a", "outside of"),
+        ("env.param.allowlist.pattern = MM2_.*", "env:MM2_USER", ""),
+        ("env.param.allowlist.pattern = MM2_.*", "env:HOME", "HOME is not among"),
+        ("env.param.allowlist.pattern = (", "env:MM2_USER", "is no pattern"),
+    ],
+)
+def test_providers_read_what_they_may(tmp_path, monkeypatch, limit, reference, problem):
+    for folder in ("open", "shut"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_text("k = alice\n")
+    monkeypatch.setenv("MM2_USER", "alice")
+    java = "org.apache.kafka.common.config.provider"
+    text = f"""
+        config.providers = file, env, directory
+        config.providers.file.class = {java}.FileConfigProvider
+        config.providers.env.class = {java}.EnvVarConfigProvider
+        config.providers.directory.class = {java}.DirectoryConfigProvider
+        config.providers.{limit.format(here=tmp_path)}
+        A.ssl.key.password = ${{{reference.format(here=tmp_path)}}}
+        """
+    if problem:
+        with pytest.raises(MirrorMakerFileError, match=problem):
+            only(text)
+    else:
+        assert only(text).source.properties["ssl.key.password"] == "alice"
+
+
 def taken(text):
     link = only(text)
     assert link.take_over is not None
