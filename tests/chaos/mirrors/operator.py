@@ -146,7 +146,9 @@ class Operator:
             return
 
         def home() -> bool:
-            return self._run("truncate-and-restore", link, "--timeout", "60", *self._save()).code in (0, _CUT)
+            told = self._run("truncate-and-restore", link, "--timeout", "60", *self._save())
+            self._with_latecomers(told, link)
+            return told.code in (0, _CUT)
 
         self._until_done(home, f"truncate-and-restore {link}")
         self.acts["truncate-and-restore"] += 1
@@ -174,10 +176,17 @@ class Operator:
             nonlocal cut
             told = self._run("reverse", link, *self._save())
             cut += told.result.get("records_cut", 0)
+            self._with_latecomers(told, link)
             return told.code in (0, _CUT)
 
         self._until_done(once, f"reverse {link}")
         return cut
+
+    def _with_latecomers(self, told: Told, link: str) -> None:
+        """A topic of the old side whose mirror came after the failover is failed over too, as the refusal
+        says."""
+        if "or fail over, first" in told.text:
+            self._run("failover", link)
 
     # -- commands
 
