@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import confluent_kafka
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from prometheus_client import CollectorRegistry
 
 from protocol.client import EARLIEST, LATEST, ClusterClient
@@ -193,3 +194,11 @@ async def mirrored(pair, clients, name: str, count: int) -> tuple[str, LinkSetti
     link = mirror_link(pair.east, pair.west, topic)
     await mirrored_once(east, west, link, topic)
     return topic, link
+
+
+def clean_often(bootstrap: str) -> None:
+    entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([broker]).values():
+        future.result(30)

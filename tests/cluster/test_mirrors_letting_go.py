@@ -14,8 +14,7 @@ from replicator.mirrors.assessing import find_mirrors
 from replicator.mirrors.reversing import reverse, reversible
 from replicator.mirrors.switching import failover
 from tests.cluster.links import create, eventually, fresh, produce, records, some
-from tests.cluster.mirrors import mirror_link, mirrored_once, mirroring, quiet, same_logs
-from tests.cluster.test_mirrors_switching import clean_often
+from tests.cluster.mirrors import clean_often, mirror_link, mirrored_once, mirroring, quiet, same_logs
 
 pytestmark = pytest.mark.cluster
 

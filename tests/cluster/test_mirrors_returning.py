@@ -9,7 +9,6 @@ import time
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from protocol.client import ClusterClient, Committed
 from protocol.records import Record, iter_headers
@@ -21,6 +20,7 @@ from replicator.mirrors.reversing import partings, reverse, reversible
 from replicator.mirrors.switching import failover, promote
 from tests.cluster.links import create, eventually, fresh, produce, records, some
 from tests.cluster.mirrors import (
+    clean_often,
     ends,
     idempotent,
     log_bytes,
@@ -76,14 +76,6 @@ async def test_reverse_saves_what_only_the_old_side_has(pair, clients, tmp_path)
         await same_logs(west, east, topic)
         assert running.to_json()["differences"] == []
     assert [r.value for r in await records(east, topic)][10:] == [b"west-%d" % n for n in range(6)]
-
-
-def clean_often(bootstrap: str) -> None:
-    entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
-    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.incremental_alter_configs([broker]).values():
-        future.result(30)
 
 
 def _compacted(client, topic):

@@ -1,7 +1,6 @@
 """The periodic jobs of a link: what failed is tried again within seconds, however seldom the job is."""
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -35,22 +34,39 @@ async def test_a_job_that_failed_does_not_wait_for_its_next_turn(
     assert ("ACLs" in jobs.troubles) is fails
 
 
-def busy(cpu_s: float) -> None:
-    until = time.thread_time() + cpu_s
-    while time.thread_time() < until:
-        pass
+class Clock:
+    """Goes on while somebody works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
 
 
-async def test_a_job_rests_for_what_it_has_worked_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(module, "time", found)
+    return found
+
+
+async def test_a_job_rests_for_what_it_has_worked_itself(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
     """Not for what others did meanwhile, nor for its waiting."""
     slept: list[float] = []
+    others = asyncio.Event()
 
     async def job() -> None:
-        busy(0.02)
-        others = asyncio.create_task(asyncio.to_thread(time.sleep, 0.1))
-        asyncio.get_running_loop().call_soon(busy, 0.1)
-        await others
-        busy(0.01)
+        clock.work(0.02)
+        asyncio.get_running_loop().call_soon(clock.work, 0.1)
+        asyncio.get_running_loop().call_soon(others.set)
+        await others.wait()
+        clock.work(0.01)
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
@@ -60,12 +76,12 @@ async def test_a_job_rests_for_what_it_has_worked_itself(monkeypatch: pytest.Mon
     monkeypatch.setattr(module.asyncio, "sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await jobs.every("metrics", lambda: 0.5, job)
-    assert 50 * 0.03 <= slept[0] < 50 * 0.06
+    assert slept == [pytest.approx(50 * 0.03)]
 
 
-async def test_what_the_tasks_of_a_job_work_counts_as_its_own() -> None:
+async def test_what_the_tasks_of_a_job_work_counts_as_its_own(clock: Clock) -> None:
     async def one(number: int) -> int:
-        busy(0.01)
+        clock.work(0.01)
         return number
 
     async def part(number: int) -> int:
@@ -76,10 +92,10 @@ async def test_what_the_tasks_of_a_job_work_counts_as_its_own() -> None:
 
     worked = Worked(job)
     assert await worked == [0, 1, 2]
-    assert 0.03 <= worked.held_s < 0.06
+    assert worked.held_s == pytest.approx(0.03)
     other = Worked(lambda: one(7))
     assert await other == 7
-    assert worked.held_s < 0.06
+    assert worked.held_s == pytest.approx(0.03)
 
 
 async def test_a_job_hears_of_its_end_and_of_its_errors() -> None:
