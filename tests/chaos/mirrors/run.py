@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -224,12 +224,18 @@ class _Run:
             Cut(
                 sides[each["cluster"]],
                 (each["topic"], each["partition"]),
-                each["from_offset"],
+                cut_from(each),
                 each["to_offset"],
                 frozenset(_names(each["path"])),
             )
             for each in saved_files(self._operator.saved_to)
         ]
+
+
+def cut_from(saved: Mapping[str, Any]) -> int:
+    """Where both sides parted, which is the file's name, though retention had let go of what came first."""
+    parted, first = int(saved["path"].stem), int(saved["from_offset"])
+    return first if keeps(saved["topic"]).is_all else min(parted, first)
 
 
 def _names(path: Path) -> list[bytes]:

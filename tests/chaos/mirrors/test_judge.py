@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.chaos.mirrors.history import History, Written, checksum
 from tests.chaos.mirrors.judge import ANOMALIES, Cut, judge
+from tests.chaos.mirrors.run import cut_from
 from tests.chaos.mirrors.topics import End
 
 AT = ("load-a", 0)
@@ -185,3 +188,10 @@ def test_what_a_failover_aborted_is_given_up_where_it_was_not_copied_back() -> N
     made.set_aside.add(b"t0/5")
     found = of(AT, ROWS, made)
     assert (names(found.anomalies), found.given_up) == ([], 1)
+
+
+@pytest.mark.parametrize(("topic", "start"), [("load-young", 17_192), ("load-a", 17_440)])
+def test_what_retention_took_before_a_cut_was_cut_off_too(topic: str, start: int) -> None:
+    """Of a topic that keeps all nothing may be missing in front of what was saved."""
+    path = Path(f"saved/{topic}-0/{17_192:020d}.log")
+    assert cut_from({"topic": topic, "from_offset": 17_440, "path": path}) == start
