@@ -39,5 +39,5 @@ class GroupTopics:
                 self._ids.pop(topic, None)
                 if topic in known and known[topic].topic_id != ZERO_UUID:
                     self._ids[topic] = uuid_to_text(known[topic].topic_id)
-        self._offsets = {group: dict(at_tp) for group, at_tp in offsets.items()}
+        self._offsets = dict(offsets)
         return self._ids

@@ -44,10 +44,9 @@ class Worked(Generic[V]):
         self._job = job
         self.held_s = 0.0
 
-    @property
-    def rest_s(self) -> float:
+    def rest_s(self, most_s: float) -> float:
         """Before it may work again."""
-        return min(_RESTS * self.held_s, _LONGEST_REST_S)
+        return min(_RESTS * self.held_s, most_s)
 
     def __await__(self) -> Generator[Any, Any, V]:
         whole = _whole.get()
@@ -104,7 +103,8 @@ class Jobs:
                 _log.warning("%s: %s: %s", self._name, what, error)
             self._metrics.errors.labels(self._name, what).inc()
             return False
-        self.troubles.pop(what, None)
+        if self.troubles.pop(what, None) is not None:
+            _log.info("%s: %s works again", self._name, what)
         return True
 
     async def until_done(self, what: str, job: Job) -> None:
@@ -113,7 +113,13 @@ class Jobs:
             await asyncio.sleep(_TRY_AGAIN_S)
 
     async def every(
-        self, what: str, interval_s: Callable[[], float], job: Job, poke: asyncio.Event | None = None
+        self,
+        what: str,
+        interval_s: Callable[[], float],
+        job: Job,
+        poke: asyncio.Event | None = None,
+        *,
+        longest_rest_s: float = _LONGEST_REST_S,
     ) -> None:
         """Runs it for ever, at once when poked; the interval is asked for each time, and longer for what has
         much to do. What failed is tried again within seconds, however long that is."""
@@ -122,7 +128,8 @@ class Jobs:
             worked = Worked(job)
             done = await self.attempt(what, lambda: worked)  # noqa: B023 (called at once)
             pause_s = interval_s() if done else min(interval_s(), _FAILED_AGAIN_S)
-            await asyncio.sleep(worked.rest_s)
-            await set_within(poke or never, max(pause_s - worked.rest_s, 0.0))
+            rest_s = worked.rest_s(longest_rest_s)
+            await asyncio.sleep(rest_s)
+            await set_within(poke or never, max(pause_s - rest_s, 0.0))
             if poke is not None:
                 poke.clear()

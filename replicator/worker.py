@@ -36,6 +36,7 @@ from replicator.troubles import Trouble
 from replicator.upkeep import Upkeep
 from replicator.workers.obeying import Obeying
 from replicator.workers.planning import OtherSourceError
+from replicator.workers.report import RESTS_S
 from replicator.workers.sharing import Exclusive, Shared, Sharing
 from transfer.ledger import PartitionLedger
 
@@ -207,7 +208,7 @@ class Link:
                 self._jobs.every("clusters", lambda: _LOOK_AT_CLUSTERS_S, self._look_at_clusters),
                 *(self._jobs.every(one.what, one.interval_s, self._if_leading(one.job)) for one in upkeep),
                 self._jobs.every("control", lambda: _LOOK_AT_WISHES_S, self._obey),
-                self._jobs.every("report", lambda: _REPORT_S, self._report),
+                self._jobs.every("report", lambda: _REPORT_S, self._report, longest_rest_s=RESTS_S),
                 self._store_progress(),
                 parts.engine.run(),
             )

@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from protocol.client import ClusterClient, WrongClusterError
+from protocol.client import ClusterClient
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Kind
 from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus, run_connected
 from replicator.filters import NameFilter
 from replicator.group_rules import in_short
-from replicator.jobs import Worked
+from replicator.jobs import Jobs
 from replicator.metrics import LinkMetrics, known, known_count
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.counting import Counting
@@ -37,7 +36,7 @@ from replicator.mirrors.topics import Mirrored, MirrorTopics
 from replicator.phase import COPIES, ENDS, MIRRORS, Phase
 from replicator.reach import Reach
 from replicator.settings import LinkSettings
-from replicator.troubles import Troubles
+from replicator.workers.report import RESTS_S
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -107,7 +106,7 @@ class Mirrors:
         self._standstill = Standstill()
         self.found = Mirrored()
         self._poke = asyncio.Event()
-        self._troubles = Troubles()
+        self._jobs = Jobs(settings.name, metrics)
         self._phase = Phase(MIRRORS)
         self._telling = Telling(self._record.store, lambda: self.partitions, self._counting, self, rest)
 
@@ -117,23 +116,22 @@ class Mirrors:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Until `stop`, or until something breaks that waiting does not cure."""
-        settings = self._settings
-        jobs = [
-            asyncio.create_task(self._every("topics", settings.refresh_topics_interval_s, self._look)),
-            asyncio.create_task(self._every("standing", _WITNESS_S, self._tell)),
-            asyncio.create_task(self._every("metrics", _OBSERVE_S, self._observe)),
-            asyncio.create_task(self.copying.run()),
+        settings, every = self._settings, self._jobs.every
+        work = [
+            every("topics", lambda: settings.refresh_topics_interval_s, self._look),
+            every("standing", lambda: _WITNESS_S, self._tell),
+            every("metrics", lambda: _OBSERVE_S, self._observe),
+            self.copying.run(),
         ]
         if settings.sync_group_offsets:
-            every = settings.sync_group_offsets_interval_s
-            jobs.append(asyncio.create_task(self._every("groups", every, self._groups.once)))
-        every = settings.sync_topic_configs_interval_s
+            work.append(every("groups", lambda: settings.sync_group_offsets_interval_s, self._groups.once))
         if settings.sync_topic_configs:
-            jobs.append(
-                asyncio.create_task(self._every("topic settings", every, self._keeping.sync_settings))
-            )
-        jobs.append(asyncio.create_task(self._every("differences on record", _LOOK_S, self._read_record)))
-        jobs.append(asyncio.create_task(self._every("report", _REPORT_S, self._telling.once)))
+            interval_s = settings.sync_topic_configs_interval_s
+            work.append(every("topic settings", lambda: interval_s, self._keeping.sync_settings))
+        # Behind those that make the progress topic: who reads it before it is there keeps them waiting.
+        work.append(every("differences on record", lambda: _LOOK_S, self._read_record))
+        work.append(every("report", lambda: _REPORT_S, self._telling.once, longest_rest_s=RESTS_S))
+        jobs = [asyncio.create_task(one) for one in work]
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({stopping, *jobs}, return_when=asyncio.FIRST_COMPLETED)
@@ -164,21 +162,6 @@ class Mirrors:
         return [*gaps, *stopped, *(f"{topic}: {text}" for topic, text in self.found.problems.items())]
 
     # -- jobs
-
-    async def _every(self, what: str, seconds: float, job: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            worked = Worked(job)
-            try:
-                await worked
-                if self._troubles.pop(what, None) is not None:
-                    _log.info("%s: %s works again", self._settings.name, what)
-            except WrongClusterError:
-                raise
-            except ProtocolError as error:
-                if self._troubles.note(what, error):
-                    _log.warning("%s: %s: %s", self._settings.name, what, error)
-                self._metrics.errors.labels(self._settings.name, what).inc()
-            await asyncio.sleep(max(seconds, worked.rest_s))
 
     async def _look(self) -> None:
         """Topics come and grow; those that are no mirrors any more leave."""
@@ -248,12 +231,12 @@ class Mirrors:
     def problems(self) -> dict[str, str]:
         """What is wrong now, by what it concerns."""
         reach = {} if self._reach is None else self._reach.troubles.texts
-        return {**reach, **self._troubles.texts, **self.found.problems, **self._keeping.problems()}
+        return {**reach, **self._jobs.troubles.texts, **self.found.problems, **self._keeping.problems()}
 
     def since(self) -> dict[str, int]:
         """When those of the problems began of which that is known (ms)."""
         reach = {} if self._reach is None else self._reach.troubles.since
-        return {**reach, **self._troubles.since}
+        return {**reach, **self._jobs.troubles.since}
 
     def groups(self) -> dict[str, Any]:
         """How groups stand at the target; empty where they are not synced."""
@@ -261,7 +244,7 @@ class Mirrors:
 
     def standing(self) -> dict[str, Any]:
         """Its state and, before it copies, what it waits for."""
-        return self._phase.to_json(self._troubles.get(self._phase.step.job), link=self._settings.name)
+        return self._phase.to_json(self._jobs.troubles.get(self._phase.step.job), link=self._settings.name)
 
     def to_json(self) -> dict[str, Any]:
         """The link's status."""

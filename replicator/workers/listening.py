@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 from replicator.progress import Progress
 from replicator.troubles import now_ms
-from replicator.workers.report import EVERY_S, STALE_S, WorkerReport, reports
+from replicator.workers.report import EVERY_S, RESTS_S, STALE_S, WorkerReport, reports
 
-_LISTEN_S: Final = EVERY_S + 1.5
+_LISTEN_S: Final = EVERY_S + RESTS_S + 0.5
 _LOOK_S: Final = 0.3
 _AHEAD_MS: Final = 1000
 """So far ahead of this machine's a clock may be that counts as the same."""

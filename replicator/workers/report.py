@@ -19,6 +19,8 @@ _log = logging.getLogger("isthmus.replicator")
 
 PREFIX = "worker/"
 EVERY_S = 3.0
+RESTS_S = 1.0
+"""At most, between two looks at whether to speak: who listens for it counts on that."""
 STALE_S = 15.0
 """A worker of which nothing came for so long is not counted, whatever it said last."""
 

@@ -10,6 +10,8 @@ from protocol.errors import ProtocolError
 from replicator import jobs as module
 from replicator.jobs import Jobs, Worked
 from replicator.metrics import LinkMetrics
+from replicator.workers import listening
+from replicator.workers.report import EVERY_S, RESTS_S
 
 
 @pytest.mark.parametrize(("fails", "again_s"), [(False, 600.0), (True, 5.0)])
@@ -127,3 +129,24 @@ async def test_a_job_hears_of_its_end_and_of_its_errors() -> None:
 
     with pytest.raises(ProtocolError, match="not now"):
         await Worked(fails)
+
+
+async def test_who_is_listened_for_does_not_rest_longer_than_that(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """A status waits a few seconds for the next report of a worker, however many partitions that one has."""
+    slept: list[float] = []
+
+    async def job() -> None:
+        clock.work(0.2)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        raise asyncio.CancelledError
+
+    jobs = Jobs("east->west", LinkMetrics("east->west", CollectorRegistry()))
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await jobs.every("report", lambda: 0.5, job, longest_rest_s=RESTS_S)
+    assert slept == [RESTS_S]
+    assert EVERY_S + RESTS_S < listening._LISTEN_S
