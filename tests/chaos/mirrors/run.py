@@ -233,8 +233,9 @@ class _Run:
 
 
 def cut_from(saved: Mapping[str, Any]) -> int:
-    """Where both sides parted, which is the file's name, though retention had let go of what came first."""
-    parted, first = int(saved["path"].stem), int(saved["from_offset"])
+    """Where both sides parted, which is the file's name up to its first dot (a number follows where a killed
+    command had begun that file), though retention had let go of what came first."""
+    parted, first = int(saved["path"].name.partition(".")[0]), int(saved["from_offset"])
     return first if keeps(saved["topic"]).is_all else min(parted, first)
 
 

@@ -190,8 +190,9 @@ def test_what_a_failover_aborted_is_given_up_where_it_was_not_copied_back() -> N
     assert (names(found.anomalies), found.given_up) == ([], 1)
 
 
+@pytest.mark.parametrize("begun_before", ["", ".2"], ids=["first file", "after a killed command"])
 @pytest.mark.parametrize(("topic", "start"), [("load-young", 17_192), ("load-a", 17_440)])
-def test_what_retention_took_before_a_cut_was_cut_off_too(topic: str, start: int) -> None:
+def test_what_retention_took_before_a_cut_was_cut_off_too(topic: str, start: int, begun_before: str) -> None:
     """Of a topic that keeps all nothing may be missing in front of what was saved."""
-    path = Path(f"saved/{topic}-0/{17_192:020d}.log")
+    path = Path(f"saved/{topic}-0/{17_192:020d}{begun_before}.log")
     assert cut_from({"topic": topic, "from_offset": 17_440, "path": path}) == start
