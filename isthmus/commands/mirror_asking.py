@@ -14,6 +14,7 @@ from isthmus.output import note
 if TYPE_CHECKING:
     from protocol.client import ClusterClient
     from replicator.acknowledgements import Difference
+    from replicator.mirrors.left_behind import LeftBehind
     from replicator.mirrors.lineage import MirrorSource
     from replicator.mirrors.reversing import Parting
     from replicator.settings import ClusterEnd, LinkSettings
@@ -22,7 +23,7 @@ _ANSWER_S = 5.0
 
 
 async def ask_risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bool = False) -> Standing:
-    """`live`: the source has to answer."""
+    """`live`: the source has to answer, and unless topics are named, none may lack its mirror."""
     from replicator.mirrors.assessing import find_mirrors, risks
 
     async with AsyncExitStack() as stack:
@@ -32,13 +33,33 @@ async def ask_risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bo
         else:
             source = await if_it_answers(settings.source, stack)
         mirrors = await find_mirrors(target, settings, topics)
+        left = await _left_behind(source, None if topics else target, settings, live=live)
         found = await risks(source, target, settings, mirrors, whole=live)
         return Standing(
             found,
+            left,
             await _lacks(target, settings, topics),
             await _fenced(source, settings, tuple(mirrors)),
             await _groups(source, target, settings, mirrors),
         )
+
+
+async def _left_behind(
+    source: ClusterClient | None, target: ClusterClient | None, settings: LinkSettings, *, live: bool
+) -> LeftBehind:
+    """What a change of roles of the whole link would leave behind, as far as both can be asked."""
+    from protocol.errors import ProtocolError
+    from replicator.mirrors.left_behind import LeftBehind, left_behind, refuse_to_leave_behind
+
+    if source is None or target is None:
+        return LeftBehind()
+    if live:
+        return await refuse_to_leave_behind(source, target, settings)
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await left_behind(source, target, settings)
+    except (ProtocolError, TimeoutError):
+        return LeftBehind()
 
 
 async def _groups(
@@ -96,9 +117,12 @@ async def ask_partings(
     settings: LinkSettings, back: LinkSettings, topics: tuple[str, ...], *, begun: bool = False
 ) -> list[Parting]:
     """`begun`: of topics too whose way back was interrupted; those that are back already have none."""
+    from replicator.mirrors.left_behind import refuse_to_leave_behind
     from replicator.mirrors.reversing import partings, reversible
 
     async with both(settings) as (old, new):
+        if begun and not topics:
+            await refuse_to_leave_behind(new, old, back)
         home: set[str] | None = set() if begun else None
         return await partings(old, new, await reversible(old, new, settings, back.name, topics, home=home))
 

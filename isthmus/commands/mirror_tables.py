@@ -12,6 +12,7 @@ from isthmus.output import note, print_json, print_table, say
 if TYPE_CHECKING:
     from replicator.acknowledgements import Difference
     from replicator.mirrors.assessing import Risk
+    from replicator.mirrors.left_behind import LeftBehind
     from replicator.mirrors.reversing import Parting
     from replicator.settings import LinkSettings
 
@@ -26,6 +27,7 @@ class Standing(NamedTuple):
     their sources refuse writers."""
 
     risks: list[Risk]
+    left_behind: LeftBehind
     differences: list[Difference] | None
     fenced: list[str]
     groups: dict[str, str]
@@ -50,12 +52,15 @@ def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
                 "at_risk": topics,
                 "partitions": rows,
                 "differences": lacks,
+                "not_mirrored": found.left_behind.texts,
                 "fenced": found.fenced,
                 "groups": found.groups,
             }
         )
         return
     print_table(RISK_COLUMNS, [[row[column] for column in RISK_COLUMNS] for row in rows])
+    for name, why in found.left_behind.texts.items():
+        say(f"not mirrored: {name}: {why}")
     for lack in found.differences or ():
         say(f"not acknowledged: {lack}")
     for group, reason in found.groups.items():
@@ -92,6 +97,7 @@ def plan(what: str, found: Standing) -> str:
         lacks = sum(each.tp.topic == name for each in found.differences or ())
         missing = f"; {lacks} gaps that nobody has acknowledged" if lacks else ""
         lines.append(f"  {name}: {len(of)} partitions; not at the mirror: {at_risk}{time}{aborted}{missing}")
+    lines += [f"  {name} stays behind: {why}" for name, why in found.left_behind.texts.items()]
     lines += [f"  group {group}: {reason}" for group, reason in found.groups.items()]
     return "\n".join(lines)
 
@@ -114,15 +120,18 @@ def cut_plan(settings: LinkSettings, found: list[Parting], folder: Path) -> str:
     return "\n".join(lines)
 
 
-def show_done(link: str, what: str, found: dict[str, Any], *, as_json: bool) -> None:
+def show_done(link: str, what: str, found: dict[str, Any], before: Standing, *, as_json: bool) -> None:
+    left_behind = before.left_behind.texts
     if as_json:
-        print_json({"link": link, **found})
+        print_json({"link": link, **found, "not_mirrored": left_behind})
         return
     least = "" if found["lost_is_known"] else "at least "
     say(f"{what}: {', '.join(found['topics'])}")
     say(
         f"lost: {least}{found['records_lost']} records; transactions aborted: {found['aborted_transactions']}"
     )
+    for name, why in left_behind.items():
+        say(f"{name} stayed behind: {why}")
     if least:
         say(
             "what the old side took in after it was last heard is not counted; once it is back,"

@@ -85,7 +85,8 @@ def promote(
 
     The source refuses writers first (an Apache Kafka source cannot: stop them, it is looked whether they have
     stopped). What is left is copied, groups too; then the topics are writable. The link may run or not.
-    Nothing is changed where that does not come to an end in time.
+    Nothing is changed where that does not come to an end in time, or where a topic of the link has no mirror
+    yet and none are named.
 
     Example: isthmus mirrors promote 'east->west' --topic orders --dry-run
     """
@@ -99,10 +100,13 @@ def promote(
 
     async def work() -> dict[str, Any]:
         from replicator.mirrors.assessing import find_mirrors
+        from replicator.mirrors.left_behind import refuse_to_leave_behind
         from replicator.mirrors.switching import promote as switch
 
         async with both(settings) as (source, target):
             mirrors = await find_mirrors(target, settings, names)
+            if not names:
+                await refuse_to_leave_behind(source, target, settings)
             done = await switch(
                 source,
                 target,
@@ -115,7 +119,7 @@ def promote(
             )
             return done.to_json()
 
-    show_done(link, "promoted", run_connectors(work, asked), as_json=as_json)
+    show_done(link, "promoted", run_connectors(work, asked), before, as_json=as_json)
 
 
 @app.command()
@@ -131,7 +135,7 @@ def failover(
 
     For a source that is gone, or half gone: partitions that answer within seconds are counted, the others are
     as the link knew them last (column counted). Open transactions are aborted.
-    Ends with 3 when records are lost, or when nobody can tell.
+    Ends with 3 when records are lost, when nobody can tell, or when a topic of the link had no mirror yet.
 
     Example: isthmus mirrors failover 'east->west' --dry-run
     """
@@ -140,7 +144,7 @@ def failover(
     before = run_connectors(lambda: ask_risks(settings, names), target_only(asked))
     if dry_run:
         show_risks(link, before, as_json=as_json)
-        if any(risk.records or not risk.is_exact for risk in before.risks):
+        if before.left_behind.missing or any(risk.records or not risk.is_exact for risk in before.risks):
             raise typer.Exit(DIFFERENCES)
         return
     confirm(plan(f"fail over to {settings.target.alias} now", before), yes=yes)
@@ -156,8 +160,8 @@ def failover(
             return (await switch(source, target, settings, mirrors, say_once())).to_json()
 
     found = run_connectors(work, target_only(asked))
-    show_done(link, "failed over", found, as_json=as_json)
-    if found["records_lost"] or not found["lost_is_known"]:
+    show_done(link, "failed over", found, before, as_json=as_json)
+    if found["records_lost"] or not found["lost_is_known"] or before.left_behind.missing:
         raise typer.Exit(DIFFERENCES)
 
 
@@ -234,10 +238,13 @@ def reverse(
     confirm(cut_plan(settings, before, save_to), yes=yes)
 
     async def work() -> list[Parting]:
+        from replicator.mirrors.left_behind import left_behind
         from replicator.mirrors.reversing import reverse as turn
         from replicator.mirrors.reversing import reversible
 
         async with both(settings) as (old, new):
+            for name in () if names else (await left_behind(old, new, settings)).missing:
+                note(f"{name} is in {settings.source.alias} alone and stays writable there")
             found = await reversible(old, new, settings, back.name, names)
             return await turn(old, new, found, back.name, save_to, say_once())
 

@@ -16,6 +16,7 @@ from protocol.client.mirror_calls import Change
 from protocol.types import TopicPartition
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors
 from replicator.mirrors.fencing import Say, changed, heard
+from replicator.mirrors.left_behind import refuse_to_leave_behind
 from replicator.mirrors.lineage import HEADROOM, MirrorSource
 from replicator.mirrors.reversing import Parting, reverse, reversible
 from replicator.mirrors.switching import Switched, promote
@@ -48,6 +49,8 @@ async def truncate_and_restore(
     abort_open: bool = False,
 ) -> Restored:
     """`settings` are those of the link from old to new, `back` of its counterpart. Raises ProtocolError."""
+    if not topics:  # a topic that the new side made since would be left there
+        await refuse_to_leave_behind(new, old, back)
     home: set[str] = set()
     names = await reversible(old, new, settings, back.name, topics, home=home)
     cut, switched = [], Switched([], [])

@@ -34,6 +34,8 @@ class Mirrored:
     """This link's mirrors, by name."""
     ended: dict[str, str] = field(default_factory=dict)
     """Topics that stand by themselves at the target: promoted, or never mirrors."""
+    missing: list[str] = field(default_factory=list)
+    """Topics that were to be mirrored and are not at the target, where none was to be made."""
 
 
 class MirrorTopics:
@@ -60,8 +62,11 @@ class MirrorTopics:
         for name, each in wanted.items():
             source = MirrorSource.of(self._settings.name, self._source.cluster_id, each.source.topic_id)
             try:
+                if each.target is None and not make:
+                    result.missing.append(name)
+                    continue
                 if each.target is None:
-                    if not make or not await self._create(each.source, source, settings_here[name], result):
+                    if not await self._create(each.source, source, settings_here[name], result):
                         continue
                 elif not self._is_ours(name, source, settings_there[name], result):
                     continue

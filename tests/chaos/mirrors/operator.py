@@ -183,10 +183,12 @@ class Operator:
         return cut
 
     def _with_latecomers(self, told: Told, link: str) -> None:
-        """A topic of the old side whose mirror came after the failover is failed over too, as the refusal
-        says."""
+        """What the refusal says: a topic of the old side whose mirror came after the failover is failed over
+        too, one that has more partitions there grows."""
         if "or fail over, first" in told.text:
             self._run("failover", link)
+        if "give it as many there first" in told.text:
+            self._until_done(self._same_partitions, "partitions of both sides")
 
     # -- commands
 

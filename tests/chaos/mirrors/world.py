@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from protocol.client.mirror_calls import MIRROR_SOURCE
@@ -130,6 +130,14 @@ class MirrorWorld(LinkWorld):
         there = [name for name in names if name in self.partitions(side)]
         for future in self.admin(side).delete_topics(there).values() if there else ():
             answered(future)
+
+    def topic_id(self, side: str, name: str) -> str | None:
+        """None: it is not there, or nobody answers."""
+        try:
+            found = self.admin(side).describe_topics(TopicCollection([name]))[name].result(30)
+        except KafkaException:
+            return None
+        return str(found.topic_id)
 
     def cluster_id(self, side: str) -> str:
         found = self.admin(side).list_topics(timeout=30).cluster_id
