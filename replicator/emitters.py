@@ -89,11 +89,17 @@ class Checkpoints:
     def __init__(self, topic: InternalTopic) -> None:
         self._topic = topic
         self._emitted: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+        self._done: Mapping[str, GroupTranslation] = {}
+        """What was written, or had been before."""
 
     async def emit(self, translations: Mapping[str, GroupTranslation]) -> int:
-        """Writes what is new; returns how many records."""
+        """Writes what is new; returns how many records. A translation that is the same object has not
+        changed."""
         new: list[Checkpoint] = []
+        done, self._done = self._done, {}
         for group, translation in translations.items():
+            if translation is done.get(group):
+                continue
             for tp, position in translation.positions.items():
                 before = self._emitted.get((group, tp))
                 now = (position.committed, position.offset)
@@ -106,4 +112,5 @@ class Checkpoints:
             for point in new:
                 tp = TopicPartition(point.topic, point.partition)
                 self._emitted[point.group, tp] = (point.upstream, point.downstream)
+        self._done = dict(translations)
         return len(new)

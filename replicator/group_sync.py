@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from protocol.client import ClusterClient, Committed
+from protocol.client import ClusterClient, Committed, OffsetsAgain
 from protocol.client.group_calls import ListedGroup
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
@@ -30,9 +30,9 @@ from replicator.group_rules import (
     why_not_synced,
     why_refused,
 )
-from replicator.group_topics import GroupTopics
+from replicator.group_translations import GroupTranslations
 from replicator.jobs import Worked
-from replicator.translate import GroupTranslation, translate_group
+from replicator.translate import GroupTranslation
 from transfer.ledger import PartitionLedger
 
 _log = logging.getLogger("isthmus.replicator")
@@ -60,7 +60,7 @@ class Standing:
     reason: str | None
     partitions: int
     compared_at: float = 0.0
-    positions: dict[TopicPartition, int] | None = None
+    positions: Mapping[TopicPartition, int] | None = None
     seen: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Its positions at the target, as last seen or set."""
 
@@ -102,7 +102,8 @@ class GroupSync:
         self._deletion = deletion
         self._renewal = Renewal()
         self._kept: dict[str, str] = {}
-        self._topics = GroupTopics(source)
+        self._translated = GroupTranslations(source)
+        self._again: dict[str, OffsetsAgain] = {}
         self._source = source
         self._target = target
         self._groups = groups
@@ -119,38 +120,28 @@ class GroupSync:
         """Reads, translates and writes all groups. Raises ProtocolError if the source cannot be asked."""
         listed = await self._source.list_groups()
         accepted = [group for group in listed if self._groups.accepts(group.group_id)]
-        ledgers = self._ledgers()
         names = [group.group_id for group in accepted if is_synced(group.protocol_type)]
+        self._again = {name: self._again.get(name) or OffsetsAgain() for name in names}
         unread: dict[str, str] = {}
-        read = await _some_at_a_time(names, lambda name: self._read(name, ledgers, unread))
-        committed = {name: offsets for name, offsets in read.items() if offsets}
-        topic_ids = await self._topics.ids(committed, lambda tp: ledgers[tp].source.topic_id)
+        read = await _some_at_a_time(names, lambda name: self._read(name, unread))
         known = self.translations
         self.translations = {
-            name: translate_group(
-                {tp: at.offset for tp, at in offsets.items()},
-                ledgers,
-                topic_ids=topic_ids,
-                metadata={tp: at.metadata or "" for tp, at in offsets.items()},
-            )
-            for name, offsets in committed.items()
-        } | {name: known[name] for name in unread if name in known}
+            **await self._translated.of({name: at for name, at in read.items() if at}, self._ledgers()),
+            **{name: known[name] for name in unread if name in known},
+        }
         if self._write:
             self._say(accepted, unread)
             await self._sync([group for group in self.translations if group not in unread])
             await self._follow_deletions({group.group_id for group in listed})
 
-    async def _read(
-        self, group: str, ledgers: Mapping[TopicPartition, PartitionLedger], unread: dict[str, str]
-    ) -> dict[TopicPartition, Committed]:
-        """What a group has committed of what this link copies. Why one cannot be read goes to `unread`: what
-        was known of it stays."""
+    async def _read(self, group: str, unread: dict[str, str]) -> dict[TopicPartition, Committed]:
+        """What a group has committed, the same object while that has not changed. Why one cannot be read goes
+        to `unread`: what was known of it stays."""
         try:
-            committed = await self._source.committed(group)
+            return await self._source.committed(group, again=self._again[group])
         except KafkaError as error:
             unread[group] = f"it cannot be read at the source: {error}"
             return {}
-        return {tp: found for tp, found in committed.items() if tp in ledgers}
 
     def _say(self, accepted: Iterable[ListedGroup], unread: Mapping[str, str]) -> None:
         """Forgets groups that are gone, and says why others cannot be synced."""
@@ -181,10 +172,10 @@ class GroupSync:
             await self._notebook.save_groups(untrue)
 
     def _is_due(self, group: str) -> bool:
-        standing = self.standings.get(group)
+        standing, wanted = self.standings.get(group), self._wanted(group)
         return (
             standing is None
-            or standing.positions != self._wanted(group)
+            or (standing.positions is not wanted and standing.positions != wanted)
             or _now() - standing.compared_at >= self._look_again_s()
         )
 
@@ -192,9 +183,9 @@ class GroupSync:
         least, most = _LOOK_AGAIN_S
         return min(max(len(self.translations) / 10, least), most)
 
-    def _wanted(self, group: str) -> dict[TopicPartition, int]:
+    def _wanted(self, group: str) -> Mapping[TopicPartition, int]:
         translation = self.translations.get(group)
-        return {tp: at.offset for tp, at in translation.positions.items()} if translation else {}
+        return translation.offsets if translation else {}
 
     async def _compared(self, group: str) -> _Compared | None:
         """None when a cluster could not be asked."""

@@ -39,6 +39,14 @@ class GroupTranslation:
 
     positions: dict[TopicPartition, Position] = field(default_factory=dict)
     skipped: dict[TopicPartition, str] = field(default_factory=dict)
+    _offsets: dict[TopicPartition, int] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def offsets(self) -> Mapping[TopicPartition, int]:
+        """Of the positions, which nobody changes after it was asked for."""
+        if self._offsets is None:
+            self._offsets = {tp: at.offset for tp, at in self.positions.items()}
+        return self._offsets
 
 
 def translate_group(

@@ -48,6 +48,7 @@ _REPORT_S = 0.5
 _OBSERVE_S = 0.5
 _BEGIN_S = 1.0
 _LAG_S = 5.0
+_LAGS_PER_S = 1000
 _LAST_SAVE_S = 5.0
 _ONCE_MORE = ("groups", "checkpoints", "offset syncs")
 
@@ -241,8 +242,10 @@ class Link:
         return min(interval_s, _BEGIN_S) if self._parts.book.begins else interval_s
 
     def _lag_interval_s(self) -> float:
-        """What is idle or stands still tells its end to nobody who does not ask."""
-        return min(self._parts.settings.refresh_topics_interval_s, _LAG_S)
+        """What is idle or stands still tells its end to nobody who does not ask. Answers about thousands are
+        read in tasks of the client, so that the job's own rest knows little of them."""
+        often_s = min(self._parts.settings.refresh_topics_interval_s, _LAG_S)
+        return max(often_s, min(len(self._parts.book.accounts) / _LAGS_PER_S, _LAG_S))
 
     async def _obey(self) -> None:
         if self._begun.is_set():

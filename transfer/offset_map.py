@@ -37,12 +37,23 @@ class Translation(NamedTuple):
 class OffsetMap:
     """Runs in source order. Coverage starts at `source_start` and ends before `source_end`."""
 
-    __slots__ = ("_lengths", "_sources", "_targets", "shortest", "source_end", "source_start", "target_start")
+    __slots__ = (
+        "_lengths",
+        "_sources",
+        "_targets",
+        "changes",
+        "shortest",
+        "source_end",
+        "source_start",
+        "target_start",
+    )
 
     def __init__(self, source_start: int = 0, target_start: int = 0) -> None:
         self.source_start = source_start
         self.target_start = target_start
         self.source_end = source_start
+        self.changes = 0
+        """How often it was appended to, covered or cut: what was translated is as before while that is."""
         self.shortest = sys.maxsize
         """The fewest runs that it was cut to since somebody who keeps parts of it set this back: those before
         have not changed since, but for the last of them."""
@@ -69,6 +80,7 @@ class OffsetMap:
             raise ValueError(
                 f"{run} goes back: the map already ends at source {self.source_end}, target {self.target_end}"
             )
+        self.changes += 1
         if self._sources:
             last = self._lengths[-1]
             if source - self._sources[-1] == last and target - self._targets[-1] == last:
@@ -82,10 +94,13 @@ class OffsetMap:
 
     def cover_to(self, source_end: int) -> None:
         """States that everything before `source_end` is dealt with (markers, aborted records, gaps)."""
-        self.source_end = max(self.source_end, source_end)
+        if source_end > self.source_end:
+            self.source_end = source_end
+            self.changes += 1
 
     def truncate_source(self, source_offset: int) -> None:
         """Forgets everything at and behind `source_offset` (the source lost or replaced those records)."""
+        self.changes += 1
         while self._sources and self._sources[-1] >= source_offset:
             self._pop()
         if self._sources and self._sources[-1] + self._lengths[-1] > source_offset:

@@ -13,7 +13,7 @@ from protocol.client.errors import (
     RequestTimeoutError,
     WrongClusterError,
 )
-from protocol.client.group_calls import Committed, GroupDescription, GroupMember, ListedGroup
+from protocol.client.group_calls import Committed, GroupDescription, GroupMember, ListedGroup, OffsetsAgain
 from protocol.client.log_calls import Fetched, ProducerId
 from protocol.client.metadata import Broker, Leader, Metadata, PartitionMetadata, TopicMetadata
 from protocol.client.offset_calls import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
@@ -57,6 +57,7 @@ __all__ = [
     "Metadata",
     "NewTopic",
     "NotSupportedError",
+    "OffsetsAgain",
     "PartitionMetadata",
     "ProducerId",
     "RequestTimeoutError",

@@ -7,6 +7,7 @@ not answer, because a list with holes looks like groups that are gone.
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from protocol.client.connection import Connection
@@ -14,6 +15,7 @@ from protocol.client.errors import ClientError, NotSupportedError
 from protocol.client.failures import each, failure, raise_first
 from protocol.client.retry import RetryPolicy, retrying
 from protocol.client.routing import Router
+from protocol.client.same_again import SameAgain
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from protocol.messages.consumer_group_describe_response import DescribedGroup as DescribedConsumerGroup
@@ -89,6 +91,9 @@ class Committed(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str | None = ""
+
+
+OffsetsAgain = SameAgain[OffsetFetchResponse, dict[TopicPartition, Committed]]
 
 
 class GroupCalls(Router):
@@ -169,11 +174,14 @@ class GroupCalls(Router):
         tps: Collection[TopicPartition] | None = None,
         *,
         require_stable: bool = False,
+        again: OffsetsAgain | None = None,
         retry: RetryPolicy | None = None,
     ) -> dict[TopicPartition, Committed]:
         """Committed offsets, of all partitions with None; a partition without one is left out.
 
-        With `require_stable` it waits for offsets that a transaction is about to commit.
+        With `require_stable` it waits for offsets that a transaction is about to commit. Who asks the same
+        often keeps an `again` for it: while nothing has changed the result is the same object, and nobody
+        may change it.
         """
         topics = None if tps is None else _partitions_by_topic(tps)
 
@@ -181,8 +189,10 @@ class GroupCalls(Router):
             try:
                 node = await self.coordinator(group)
                 connection = await self.connection_to(node)
-                answer = await _fetch_offsets(connection, group, topics, require_stable)
-                return _read_offsets(group, answer)
+                answer = await _fetch_offsets(connection, group, topics, require_stable, again)
+                if again is None:
+                    return _read_offsets(group, answer)
+                return again.made(answer, partial(_read_offsets, group))
             except ProtocolError as error:
                 self._coordinator_moved(group, error)
                 raise
@@ -322,7 +332,11 @@ def _described_consumers(row: DescribedConsumerGroup, node: int) -> GroupDescrip
 
 
 async def _fetch_offsets(
-    connection: Connection, group: str, topics: Mapping[str, list[int]] | None, require_stable: bool
+    connection: Connection,
+    group: str,
+    topics: Mapping[str, list[int]] | None,
+    require_stable: bool,
+    again: OffsetsAgain | None,
 ) -> OffsetFetchResponse:
     version = connection.version_of(OffsetFetchRequest, _BY_NAME)
     if version >= 8:  # KIP-709: several groups at once
@@ -351,7 +365,7 @@ async def _fetch_offsets(
             ],
             require_stable=require_stable and version >= 7,
         )
-    return await connection.send(request, version)
+    return await connection.send(request, version, read=None if again is None else again.read)
 
 
 def _read_offsets(group: str, answer: OffsetFetchResponse) -> dict[TopicPartition, Committed]:

@@ -1,6 +1,7 @@
 """Answers that are mostly the same: one of the same bytes as the last is not decoded once more.
 
-The metadata of all topics, asked for every second, takes 8 us for each partition to decode.
+The metadata of all topics, and the offsets of each group, asked for every second, take 8 us to decode for
+each partition. (The ends of all partitions are hardly ever the same: heartbeats have come to one.)
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ async def test_the_report_from_outside_counts_the_same_groups_as_the_link(monkey
         async def list_groups(self):
             return [ListedGroup(name, "consumer", "Stable", "", 1) for name in (*reads, "shared")]
 
-        async def committed(self, group):
+        async def committed(self, group, again=None):
             if reads.get(group) is None:
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, group)
             return reads[group]

@@ -37,7 +37,7 @@ class Groups:
     async def list_groups(self):
         return [ListedGroup(name, self.kinds.get(name, "consumer"), "", "", 1) for name in self.offsets]
 
-    async def committed(self, group, tps=None):
+    async def committed(self, group, tps=None, again=None):
         if group in self.refused:
             raise self.refused[group]
         if tps is not None:

@@ -56,7 +56,7 @@ class Groups:
     async def list_groups(self):
         return [ListedGroup(name, self.kind, "", "", 1) for name in self.offsets]
 
-    async def committed(self, group, tps=None):
+    async def committed(self, group, tps=None, again=None):
         return dict(self.offsets.get(group, {}))
 
     async def metadata(self, topics):
