@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NewTopic
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
@@ -23,6 +25,8 @@ from replicator.whole_batches import whole_batches
 _COMPACT = {"cleanup.policy": "compact"}
 _ROWS_PER_BATCH = 500
 _BYTES_PER_BATCH = 512 << 10
+_UNKNOWN_S: Final = 1.0
+"""Who only looks waits so long for a topic that no broker asked knows: it may be there since just now."""
 
 
 class NotKeptError(ProtocolError):
@@ -116,8 +120,11 @@ class InternalTopic:
         the rows would be taken for all of them. With `must_exist` also for a topic that the broker does not
         know (yet).
         """
+        retry = self._client.retry
+        if self._position < 0 and not must_exist:  # one that was never there is not waited for long
+            retry = replace(retry, unknown_topic_s=_UNKNOWN_S)
         try:
-            end = (await self._client.list_offsets({self._tp: LATEST}))[self._tp].offset
+            end = (await self._client.list_offsets({self._tp: LATEST}, retry=retry))[self._tp].offset
             if self._position < 0:
                 self._position = (await self._client.list_offsets({self._tp: EARLIEST}))[self._tp].offset
         except KafkaError as error:

@@ -11,6 +11,7 @@ from protocol.client import (
     Fetched,
     ListedOffset,
     NewTopic,
+    RetryPolicy,
     TopicMetadata,
 )
 from protocol.client.metadata import Metadata
@@ -25,11 +26,17 @@ class Topic:
     """A client of a cluster with one topic of three rows in three batches. `answers` are what its fetches
     give: the batch at the position, or nothing."""
 
+    retry = RetryPolicy()
+
     def __init__(self, answers: str, *, exists: bool = True) -> None:
         self._answers = iter(answers)
         self._exists = exists
+        self.waits_s: list[float] = []
 
-    async def list_offsets(self, spots: dict[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    async def list_offsets(
+        self, spots: dict[TopicPartition, int], *, retry: RetryPolicy = retry
+    ) -> dict[TopicPartition, ListedOffset]:
+        self.waits_s.append(retry.unknown_topic_s)
         if not self._exists:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not known here")
         return {tp: ListedOffset(3 if spot == LATEST else 0, -1, -1) for tp, spot in spots.items()}
@@ -60,7 +67,8 @@ async def test_rows_before_a_failure_are_read_again() -> None:
 async def test_progress_of_a_topic_that_the_broker_does_not_know_yet_is_not_empty_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = ProgressStore(Topic("", exists=False), "links")  # type: ignore[arg-type]
+    topic = Topic("", exists=False)
+    store = ProgressStore(topic, "links")  # type: ignore[arg-type]
 
     async def there(self: InternalTopic) -> None: ...
 
@@ -69,6 +77,7 @@ async def test_progress_of_a_topic_that_the_broker_does_not_know_yet_is_not_empt
         await store.load()
     assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert (await store.refresh()).entries() == {}  # who only looks on finds nothing
+    assert topic.waits_s == [5.0, 1.0]  # and holds up those who would make it for a second
 
 
 async def test_too_few_brokers_for_a_topic_of_the_link_is_said_with_what_to_do() -> None:

@@ -6,7 +6,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
-from protocol.client import EARLIEST, ClientError, Fetched, ListedOffset
+from protocol.client import EARLIEST, ClientError, Fetched, ListedOffset, RetryPolicy
 from protocol.records import Record, build_batch, decode_batches
 from protocol.types import TopicPartition
 from replicator import entry_rows, transactional_progress
@@ -282,10 +282,12 @@ async def test_a_worker_that_comes_back_while_others_are_fenced_stays_on_record(
 class Log:
     """A client of a topic with the given batches."""
 
+    retry = RetryPolicy()
+
     def __init__(self, *batches):
         self.batches = list(batches)
 
-    async def list_offsets(self, spots):
+    async def list_offsets(self, spots, *, retry=retry):
         return {
             tp: ListedOffset(0 if spot == EARLIEST else len(self.batches), -1, -1)
             for tp, spot in spots.items()
