@@ -211,4 +211,5 @@ def _delivery(guarantee: dict[str, Any]) -> str:
         return ""
     age, aborted = guarantee["last_commit_age_s"], guarantee["aborted"]
     last = "nothing committed yet" if age is None else f"last commit {age:.1f} s before it said so"
-    return f", exactly once ({last}, {guarantee['committed']} commits, {aborted} aborts)"
+    why = f", the last: {guarantee['last_abort']}" if guarantee["last_abort"] else ""
+    return f", exactly once ({last}, {guarantee['committed']} commits, {aborted} aborts{why})"

@@ -14,6 +14,8 @@ from transfer.kafka.lane import ProduceLane
 
 _FIRST_ASIDE_S = 1.0
 _LONGEST_ASIDE_S = 30.0
+_LEAST_PATIENCE_S = 1.0
+_PAUSE_PER_PATIENCE = 4
 
 _log = logging.getLogger("isthmus.transfer")
 
@@ -40,6 +42,12 @@ class Aside:
     def tried(self, lane: ProduceLane) -> bool:
         """Whether it was put aside before and has not been written since."""
         return lane.tp in self._until or lane.leader in self._until
+
+    def patience_s(self, lane: ProduceLane) -> float:
+        """How long its answers are waited for where it was tried before: longer each time, or who answers
+        slower than one second would stay out for ever; but a small part of the time that the others had."""
+        pause = max(self._until.get(who, (0.0, 0.0))[1] for who in (lane.tp, lane.leader))
+        return max(pause / _PAUSE_PER_PATIENCE, _LEAST_PATIENCE_S)
 
     def written(self, lane: ProduceLane) -> None:
         """It can be written after all."""

@@ -38,7 +38,6 @@ from transfer.rewrite import built
 
 _log = logging.getLogger("isthmus.transfer")
 
-_PROBE_S = 1.0
 _HELD_UP_S = 2.0
 """So long partitions of brokers that answer wait for a broker of which nothing is heard."""
 _GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
@@ -350,8 +349,7 @@ class Transactions:
     async def _finish(self, now: Transaction, producer: ProducerId) -> None:
         """What has begun, then progress; the transaction is spoiled where that takes too long."""
         now.closing = True
-        probing = any(self._candidates.aside.tried(lane) for lane in now.late)
-        await self._until_quiet(now, _PROBE_S if probing else self._settings.end_s)
+        await self._until_quiet(now)
         written = {
             lane.tp: [write.copied for write in writes]
             for lane, writes in now.writes.items()
@@ -370,15 +368,16 @@ class Transactions:
             return
         await self._write_progress(now, batches)
 
-    async def _until_quiet(self, now: Transaction, limit_s: float) -> None:
-        began = self._time()
+    async def _until_quiet(self, now: Transaction) -> None:
+        began, aside = self._time(), self._candidates.aside
+        tried = [aside.patience_s(lane) for lane in now.late if aside.tried(lane)]
         while not now.spoiled:
             self._stirred.clear()
             late = now.late
             if not late:
                 return
-            limit = min(limit_s, _HELD_UP_S) if self._hold_up(now, late) else limit_s
-            left = began + limit - self._time()
+            limit = max(tried) if tried else _HELD_UP_S if self._hold_up(now, late) else self._settings.end_s
+            left = began + min(limit, self._settings.end_s) - self._time()
             if left <= 0:
                 self._candidates.leave_out(late, now.silent_brokers(late) - {-1}, self._time())
                 now.spoil(f"{', '.join(str(lane.tp) for lane in late[:3])} took too long")

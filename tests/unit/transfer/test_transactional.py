@@ -1,6 +1,7 @@
 """Transactions of a link against a coordinator in memory: who is answered when, and what is never doubled."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -9,6 +10,7 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.records import Record, build_batch, read_header
 from protocol.records.reading import read_records
 from protocol.types import TopicPartition
+from tests.support.jumping_loop import run_jumping
 from transfer.endpoint import AbortedError, Chunk, OutcomeUnknownError, RefusedError, TransferError
 from transfer.kafka import transactional
 from transfer.kafka.candidates import Aside
@@ -100,6 +102,8 @@ class Target:
         self.stored = []
         """Values of the records of progress."""
         self.silent = set()
+        self.slow = {}
+        """After how many seconds batches of partitions are acknowledged."""
         self.held = set()
         self.left = []
         self.transactions.attach(self.wake, self.left.append, self.open)
@@ -118,7 +122,15 @@ class Target:
             self.log.append((lane.tp, batch.sequence, batch.out.record_count, batch.segments[0][22] & 0x10))
             if lane.tp == PROGRESS:
                 self.stored.append(_value_of(batch.segments))
+            if lane.tp in self.slow:
+                asyncio.get_running_loop().call_later(self.slow[lane.tp], self.answer, lane, batch)
+            else:
+                lane.acknowledged(batch, len(self.log) * 10)
+
+    def answer(self, lane, batch):
+        if lane.error is None and batch in lane._in_flight:
             lane.acknowledged(batch, len(self.log) * 10)
+            self.wake(lane)
 
     def write(self, tp, count=3, batches=1):
         lane = self.lanes.get(tp) or self.open(tp)
@@ -291,6 +303,46 @@ async def test_a_silent_broker_is_left_out_with_all_that_it_leads_and_soon(monke
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_partition_that_answers_slowly_is_copied_although_it_was_left_out_once(leader):
+    """Its answers take 2.5 s, at a broker that has others as well or at one of its own: less than it has in a
+    first transaction. One that took too long (a pause of the broker) must not leave it a second for ever."""
+    assert run_jumping(_copied_slowly(leader)) < 120
+
+
+async def _copied_slowly(leader):
+    target, loop = Target(end_s=10, interval_s=0.2), asyncio.get_running_loop()
+    works = (target.transactions.run(), _written_all_the_time(target))
+    tasks = [asyncio.create_task(work) for work in works]
+    target.silent.add(A)
+    try:
+        target.open(A).leader = leader
+        assert await outcome(target.write(A)) is AbortedError
+        target.silent.clear()
+        target.slow[A] = 2.5
+        began = loop.time()
+        while loop.time() - began < 300:
+            target.open(A).leader = leader
+            try:
+                await target.write(A, batches=2)
+            except AbortedError:
+                continue
+            break
+        return loop.time() - began
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _written_all_the_time(target):
+    while True:
+        target.open(B)
+        with contextlib.suppress(TransferError):
+            await target.write(B)
+        await asyncio.sleep(0.05)
 
 
 async def test_the_end_is_asked_for_until_it_is_known(target):
