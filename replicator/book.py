@@ -172,12 +172,13 @@ class Book:
         entry = account.entry if account is not None else None
         if account is None or entry is None:
             return
+        position = entry.ledger.next_source_offset
         lost = book_into(entry.ledger, copied)
         if lost is not None:
             self._count_gap(account, lost.reason)
             _log.error("%s: the target lost source offsets %d..%d", tp, lost.start, lost.end)
         entry.producer = copied.producer or entry.producer
-        entry.epoch = copied.epoch
+        entry.reached(copied, position)
         self.metrics.copied(account.metrics, copied)
         account.way.copied(copied)
         if not self.once:
@@ -268,15 +269,16 @@ class Book:
         position = entry.ledger.next_source_offset
         if resume != position:
             account.new_producer = True  # what comes now is not what may stand there under the same numbers
+        entry.epoch = -1
         if resume > position:
             self.gap(account, Gap(position, resume, account.resume_reason, now_ms))
         elif resume < position:
             entry.ledger.rewind(resume, account.resume_reason, now_ms)
+            entry.goes_back()
             self._count_gap(account, account.resume_reason)
             _log.error(
                 "%s: %s: offsets %d..%d are copied anew", account.tp, account.resume_reason, resume, position
             )
-        entry.epoch = -1
 
     def gap(self, account: Account, gap: Gap) -> None:
         """Books a gap, at once everywhere."""

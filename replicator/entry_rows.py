@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from protocol.types import TopicPartition
 from replicator.open_transactions import Row
-from transfer.ledger import PartitionLedger, ProducerState
+from transfer.epochs import Epochs
+from transfer.ledger import Copied, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap
 
 RUNS_PER_SLICE = 4096
@@ -30,12 +31,24 @@ class Entry:
     """Leader epoch of the last copied batch at the source (KIP-320)."""
     sealed: int = 0
     """Slices of runs stored apart."""
+    epochs: Epochs = field(default_factory=Epochs)
+    """Where this one and those before it began."""
     once: bool = False
     """Stored in the transactions of the data: what stands behind the end at the target is not the link's."""
 
     @property
     def tp(self) -> TopicPartition:
         return TopicPartition(self.ledger.source.topic, self.ledger.source.partition)
+
+    def reached(self, copied: Copied, position: int) -> None:
+        """A write from `position` on is booked."""
+        self.epoch = copied.epoch
+        self.epochs.reached(copied.epoch, position)
+
+    def goes_back(self) -> None:
+        """The ledger ends earlier now."""
+        self.epochs.cut(self.ledger.next_source_offset)
+        self.epoch = self.epochs.last
 
 
 def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
@@ -86,6 +99,7 @@ def _head_of(entry: Entry, ledger: PartitionLedger, sealed: int, epoch: int) -> 
         "ledger": ledger.to_json(),
         "producer": list(entry.producer) if entry.producer else None,
         "epoch": entry.epoch,
+        "epochs": entry.epochs.before(ledger.next_source_offset).to_json(),
         "sealed": sealed,
         "once": entry.once,
         "by": epoch,  # stays the last key: see `epoch_of`
@@ -134,5 +148,6 @@ def read_entry(value: bytes, parts: Mapping[bytes, bytes]) -> Entry:
         ProducerState(int(producer[0]), int(producer[1]), int(producer[2])) if producer else None,
         int(data["epoch"]),
         sealed,
+        Epochs.from_json(data.get("epochs", ())),
         bool(data.get("once", False)),
     )

@@ -93,7 +93,8 @@ def begin(
     if ranges.target_end < old.runs.target_end:
         # The target lost acknowledged records; the source still has them, unless retention passed.
         old.target_ends(ranges.target_end, "target lost acknowledged records", now_ms)
-        return Beginning(replace(entry, producer=None, epoch=-1))
+        entry.goes_back()
+        return Beginning(replace(entry, producer=None))
     return Beginning(entry)
 
 
@@ -276,7 +277,7 @@ class Opener:
                 ledger.add_gap(gap)
             passed = sum(offset < copied.next_source_offset for offset in left_out)
             ledger.add(copied._replace(left_out=passed, first_source_offset=first))
-            entry.epoch = copied.epoch
+            entry.reached(copied, first)
             if entry.producer is not None:
                 after = next_sequence(entry.producer.next_sequence, copied.records)
                 entry.producer = entry.producer._replace(next_sequence=after)

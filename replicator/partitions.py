@@ -374,7 +374,7 @@ class Partitions:
             return
         position = entry.ledger.next_source_offset
         await self._sink.open(account.target, entry.producer, topic.target.topic_id, position)
-        self._source.expect(account.tp, topic.source.topic_id, entry.epoch)
+        self._source.expect(account.tp, topic.source.topic_id, entry.epoch, entry.epochs)
         await self._engine.start(account.tp, account.target, position)
         self.stored.pop(account.tp, None)
         self._records.pop(account.tp, None)

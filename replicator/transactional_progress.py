@@ -50,12 +50,15 @@ class Ahead:
         """Books a write. `now` is the committed entry. Raises DiscontinuityError."""
         if copied.runs and copied.runs[0].target < self.entry.ledger.runs.target_end and not self.whole:
             self.entry, self.whole = _copy(now, 0), True
+        position = self.entry.ledger.next_source_offset
         book_into(self.entry.ledger, copied)
-        self.entry.epoch = copied.epoch
+        self.entry.reached(copied, position)
 
     def passed(self, now: Entry) -> None:
         """What the committed entry has left behind without a write counts here too."""
-        self.entry.ledger.runs.cover_to(now.ledger.next_source_offset)
+        if now.ledger.next_source_offset > self.entry.ledger.next_source_offset:
+            self.entry.ledger.runs.cover_to(now.ledger.next_source_offset)
+            self.entry.epoch, self.entry.epochs = now.epoch, now.epochs.copy()
 
     def rows(self, epoch: int) -> list[tuple[bytes, bytes | None]]:
         """What is to be stored of it."""
@@ -78,7 +81,7 @@ def _copy(entry: Entry, first_run: int) -> Entry:
     copied = replace(
         ledger, runs=ledger.runs.part(first_run), gaps=list(ledger.gaps), notes=list(ledger.notes)
     )
-    return replace(entry, ledger=copied)
+    return replace(entry, ledger=copied, epochs=entry.epochs.copy())
 
 
 class TransactionalProgress:

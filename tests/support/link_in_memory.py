@@ -129,7 +129,7 @@ class Source:
 
     # As a reader
 
-    def expect(self, tp: TopicPartition, topic_id: bytes, epoch: int = -1) -> None: ...
+    def expect(self, tp: TopicPartition, topic_id: bytes, *epochs: object) -> None: ...
 
     async def open(self, tp: TopicPartition, from_offset: int) -> None:
         self._position = from_offset

@@ -77,7 +77,7 @@ def interpret(reading: Reading, data: PartitionData) -> Chunk | SourceFault | Tr
     if code:
         return _trouble(reading, code)
     if data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
-        end = data.diverging_epoch.end_offset
+        end = reading.epochs.common_end(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
         reading.attempts = 0
         return SourceFault(
             reading.tp,
@@ -132,7 +132,9 @@ def took(
         aborted,
     )
     reading.position = next_offset
-    reading.last_epoch = epoch
+    if epoch != reading.last_epoch:
+        reading.epochs.reached(epoch, chunk.first_offset)
+        reading.last_epoch = epoch
     return chunk
 
 

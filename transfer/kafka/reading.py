@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from protocol.types import ZERO_UUID, TopicPartition
+from transfer.epochs import Epochs
 
 _FIRST_BACKOFF_S: Final = 0.05
 _LONGEST_BACKOFF_S: Final = 2.0
@@ -21,6 +22,7 @@ class Reading:
     leader: int = -1
     leader_epoch: int = -1
     last_epoch: int = -1
+    epochs: Epochs = field(default_factory=Epochs)
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1

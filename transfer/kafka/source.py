@@ -16,6 +16,7 @@ from protocol.client.metadata import TopicMetadata
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import BrokenEndpointError, Chunk, FaultKind, SourceFault
+from transfer.epochs import Epochs
 from transfer.kafka.away import Away
 from transfer.kafka.duty import on_duty
 from transfer.kafka.fetcher import Arrival, BrokerFetcher, FetchSettings
@@ -39,22 +40,26 @@ class KafkaSource:
         self._fetchers: dict[int, BrokerFetcher] = {}
         self._stale = asyncio.Event()
         self._away = Away("source")
-        self._expected: dict[TopicPartition, tuple[bytes, int]] = {}
+        self._expected: dict[TopicPartition, tuple[bytes, int, Epochs]] = {}
         self._suspects: dict[TopicPartition, float] = {}
         self._broken: BrokenEndpointError | None = None
         self._keeper = on_duty(self._keep_leaders(), self._break)
 
-    def expect(self, tp: TopicPartition, topic_id: bytes, epoch: int = -1) -> None:
-        """Binds the next `open` of `tp` to a topic id, and to the leader epoch of the last batch before its
-        position (-1: not known)."""
-        self._expected[tp] = (topic_id, epoch)
+    def expect(
+        self, tp: TopicPartition, topic_id: bytes, epoch: int = -1, epochs: Epochs | None = None
+    ) -> None:
+        """Binds the next `open` of `tp` to a topic id, to the leader epoch of the last batch before its
+        position (-1: not known), and to where epochs before that began."""
+        self._expected[tp] = (topic_id, epoch, epochs.copy() if epochs is not None else Epochs())
 
     async def open(self, tp: TopicPartition, from_offset: int) -> None:
         """Starts reading; the leader is looked up in the background."""
         await self.close(tp)
-        topic_id, epoch = self._expected.pop(tp, (ZERO_UUID, -1))
+        topic_id, epoch, epochs = self._expected.pop(tp, (ZERO_UUID, -1, Epochs()))
         now = asyncio.get_running_loop().time()
-        self._readings[tp] = Reading(tp, from_offset, topic_id=topic_id, last_epoch=epoch, heard_at=now)
+        self._readings[tp] = Reading(
+            tp, from_offset, topic_id=topic_id, last_epoch=epoch, epochs=epochs, heard_at=now
+        )
         self._stale.set()
 
     async def close(self, tp: TopicPartition) -> None:

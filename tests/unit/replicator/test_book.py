@@ -8,6 +8,7 @@ from replicator.book import Book, State
 from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from transfer.endpoint import FaultKind, PositionLostError, RefusedError, SourceFault
+from transfer.epochs import Epochs
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import Run
 
@@ -50,6 +51,20 @@ def test_retention_makes_a_gap_up_to_where_the_source_goes_on(book, registry):
     labels = {"link": "east->west", "topic": "orders", "partition": "0"}
     assert registry.get_sample_value("isthmus_link_gap_offsets", labels) == 25
     assert TP in book.dirty
+
+
+def test_truncation_goes_back_to_the_epoch_that_was_there(book):
+    """The next request names it, so that a leader that parted from us even earlier says so."""
+    entry = book.accounts[TP].entry
+    for epoch, start in [(3, 100), (5, 110)]:
+        book.copied(TP, Copied((Run(start, start, 10),), start + 10, 10, 10, (1,), epoch=epoch))
+    assert (entry.epoch, entry.epochs) == (5, Epochs([(3, 100), (5, 110)]))
+    book.fault(fault(FaultKind.TRUNCATED, 105))
+    book.settle(book.accounts[TP])
+    assert (entry.epoch, entry.epochs) == (3, Epochs([(3, 100)]))
+    book.fault(fault(FaultKind.TRUNCATED, 90))
+    book.settle(book.accounts[TP])
+    assert (entry.epoch, entry.epochs) == (-1, Epochs())
 
 
 def test_truncation_goes_back_and_says_what_was_replaced(book):

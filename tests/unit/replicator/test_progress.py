@@ -1,5 +1,7 @@
 """Progress records: put together again whatever happened between two writes."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from replicator import entry_rows
 from replicator.entry_rows import Entry, rows_of
 from replicator.link_rows import First, initial_row_of
 from replicator.progress import Progress
+from transfer.epochs import Epochs
 from transfer.ledger import Copied, Gap, Lineage, PartitionLedger, ProducerState, book_into
 from transfer.offset_map import Run
 
@@ -98,6 +101,20 @@ def test_producer_epoch_gaps_and_first_start_are_kept():
     found.apply([initial_row_of(noted, [])])
     assert found.initial == noted
     assert Progress().initial is None
+
+
+def test_epochs_of_what_is_stored_are_kept_and_those_of_an_older_version_unknown():
+    made, found = entry(), Progress()
+    book(made, [(1, 5)] * 4)
+    end = made.ledger.next_source_offset
+    made.epoch, made.epochs = 4, Epochs([(2, 0), (4, end - 1), (6, end)])
+    (row,) = written(made)
+    found.apply([row])
+    assert found.entries()[TP].epochs == Epochs([(2, 0), (4, end - 1)])
+    older = json.loads(row[1])
+    del older["epochs"]
+    found.apply([(row[0], json.dumps(older).encode())])
+    assert (found.entries()[TP].epoch, found.entries()[TP].epochs) == (4, Epochs())
 
 
 def test_a_damaged_record_concerns_its_partition_alone(caplog):

@@ -18,6 +18,7 @@ from replicator.partitions import Partitions
 from replicator.progress import Progress, ProgressStore
 from replicator.transactional_progress import Decisions, TransactionalProgress, fence
 from transfer.endpoint import DisorderError, FaultKind, SourceFault
+from transfer.epochs import Epochs
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import Run
 
@@ -66,8 +67,8 @@ def progress(book):
     return TransactionalProgress(book, Store(), lambda: "me")
 
 
-def copied(first, target, count=10):
-    return Copied((Run(first, target, count),), first + count, count, 100, (1,))
+def copied(first, target, count=10, epoch=-1):
+    return Copied((Run(first, target, count),), first + count, count, 100, (1,), epoch=epoch)
 
 
 def stored(*rounds):
@@ -87,18 +88,27 @@ def test_progress_says_what_will_be_and_the_book_what_is(book, progress):
 
 def test_what_was_passed_without_data_is_stored_behind_an_earlier_transaction(book, progress):
     """Aborted records and markers at a log's end: a planned failover waits for them, and nobody writes."""
-    one = copied(0, 0)
+    one = copied(0, 0, epoch=3)
     book.take_dirty()
     rounds = [progress.batches({TARGET: [one]})]
     progress.ended(committed=True)
     book.copied(TP, one)
     assert not book.take_dirty()  # the transaction has stored it
-    book.copied(TP, Copied((), 12, 0, 0, ()))
+    book.copied(TP, Copied((), 12, 0, 0, (), epoch=4))
     assert list(book.take_dirty()) == [TP]
     progress._wanted.add(TP)
     rounds.append(progress.batches({}))
     assert stored(*rounds).ledger.next_source_offset == 12
     assert list(stored(*rounds).ledger.runs) == [Run(0, 0, 10)]
+    assert (stored(*rounds).epoch, stored(*rounds).epochs) == (4, Epochs([(3, 0), (4, 10)]))
+
+
+def test_epochs_of_a_transaction_count_once_it_is_committed(book, progress):
+    rounds = [progress.batches({TARGET: [copied(0, 0, epoch=3), copied(10, 10, epoch=4)]})]
+    assert stored(*rounds).epochs == Epochs([(3, 0), (4, 10)])
+    assert book.accounts[TP].entry.epochs == Epochs()
+    progress.ended(committed=False)
+    assert stored(progress.batches({TARGET: [copied(0, 11, epoch=5)]})).epochs == Epochs([(5, 0)])
 
 
 def test_after_an_abort_the_book_counts(book, progress):
