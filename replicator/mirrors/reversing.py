@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import Change
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader, iter_headers
 from protocol.records.header import DELETE_HORIZON
 from protocol.types import TopicPartition
@@ -37,6 +38,8 @@ from replicator.whole_batches import whole_batches
 
 _batches = partial(whole_batches, max_bytes=4 << 20)
 _PARTINGS_AT_ONCE: Final = 16
+_LOOKS: Final = 5
+_LOOK_AGAIN_S: Final = 0.2
 _LOOK_BACK: Final = 10_000
 """Offsets before the parting in which batches are compared where the last one is compacted away."""
 
@@ -124,8 +127,22 @@ async def partings(old: ClusterClient, new: ClusterClient, names: Mapping[str, s
     own = await _made_since(new, tps)
     found: list[Parting] = []
     for some in portions(tps, _PARTINGS_AT_ONCE):
-        found += await asyncio.gather(*(_parting(old, new, tp, copied.get(tp), tp in own) for tp in some))
+        found += await asyncio.gather(*(_parting_of(old, new, tp, copied.get(tp), tp in own) for tp in some))
     return found
+
+
+async def _parting_of(
+    old: ClusterClient, new: ClusterClient, tp: TopicPartition, copied: int | None, made_since: bool
+) -> Parting:
+    """As `_parting`; what retention took while it was looked at is no reason to end."""
+    for _ in range(_LOOKS - 1):
+        try:
+            return await _parting(old, new, tp, copied, made_since)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    return await _parting(old, new, tp, copied, made_since)
 
 
 async def _made_since(new: ClusterClient, tps: list[TopicPartition]) -> set[TopicPartition]:
@@ -344,10 +361,18 @@ async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, pla
             break
         path = place / f"{name}.{number}.log"
     position = max(parting.common_end, (await client.list_offsets({tp: EARLIEST}))[tp].offset)
-    start = position
+    start, gone = position, []
     with path.open("xb") as file:
         while position < parting.old_end:
-            found = await _batches(client, tp, position)
+            try:
+                found = await _batches(client, tp, position)
+            except KafkaError as error:
+                first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or first <= position:
+                    raise
+                gone.append([position, first])  # retention took it before it could be saved
+                position = first
+                continue
             file.write(found.batches)
             position = found.next_offset
         file.flush()
@@ -359,6 +384,7 @@ async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, pla
         "from_offset": start,
         "to_offset": position,
         "bytes": path.stat().st_size,
+        "taken_by_retention": gone,
     }
     path.with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
     return path
