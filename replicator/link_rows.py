@@ -18,6 +18,7 @@ _log = logging.getLogger("isthmus.replicator")
 
 LINK_KEY: Final = b"link"
 SETTINGS: Final = "settings/"
+MIRRORMAKER_KEY: Final = b"mirrormaker"
 
 
 Asked = list[list[list[str]]]
@@ -31,6 +32,16 @@ class First(NamedTuple):
     """-1: at its log's start, wherever that was then."""
     topic_id: str = NOT_TOLD
     """Of the topic that was there then: its offset says nothing of one that was made since."""
+
+
+class Seen(NamedTuple):
+    """What the link knows of MirrorMaker 2's progress: who moves it afterwards is MirrorMaker 2."""
+
+    positions: Mapping[TopicPartition, int]
+    """Next source offsets, as last read or written."""
+    handed_back_ms: int = 0
+    """When the link was handed back, or found that MirrorMaker 2 had been started again; 0: it has gone on
+    since, or never was."""
 
 
 def initial_row_of(initial: Mapping[TopicPartition, First], asked: Asked) -> Row:
@@ -59,6 +70,25 @@ def read_initial(value: bytes | None) -> dict[TopicPartition, First] | None:
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(f"the link's own progress record cannot be read: {error!r}") from error
+
+
+def seen_row_of(seen: Seen) -> Row:
+    """What was seen of MirrorMaker 2's progress."""
+    rows = [[tp.topic, tp.partition, position] for tp, position in sorted(seen.positions.items())]
+    data = {"positions": rows, "handed_back_ms": seen.handed_back_ms}
+    return MIRRORMAKER_KEY, json.dumps(data, separators=(",", ":")).encode()
+
+
+def read_seen(value: bytes | None) -> Seen | None:
+    """None: nothing is on record. Raises LedgerError when it cannot be read."""
+    if value is None:
+        return None
+    try:
+        data = json.loads(value)
+        rows = {TopicPartition(str(topic), int(n)): int(position) for topic, n, position in data["positions"]}
+        return Seen(rows, int(data["handed_back_ms"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"what the link knows of MirrorMaker 2 cannot be read: {error!r}") from error
 
 
 def settings_row_of(topic: str, values: Mapping[str, str]) -> Row:

@@ -12,7 +12,7 @@ from typing import Any
 
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from replicator.drift import found_now
-from replicator.mirrormaker.takeover import left_progress
+from replicator.mirrormaker.connect_offsets import left_progress
 from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
 
@@ -92,6 +92,8 @@ async def _fill(plan: LinkPlan, settings: LinkSettings) -> None:
 
 
 def _begins(settings: LinkSettings, progress: Progress, plan: LinkPlan, *, mirrormaker: bool) -> str:
+    if progress.mirrormaker is not None and progress.mirrormaker.handed_back_ms:
+        return "where MirrorMaker 2 stopped: the link was handed back to it (isthmus links hand-back)"
     if progress.initial is not None:
         return f"where it stopped: {settings.progress_topic} has progress"
     told = settings.take_over

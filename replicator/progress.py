@@ -3,7 +3,7 @@
 Owns putting the records together again, and storing them; what is in one is known by the module named below.
 Everybody who wants to translate, audit or wait for a link reads this topic through `read_ledgers`.
 
-Keys: `link` and `settings/<topic>` (`link_rows`), `lease`,
+Keys: `link`, `mirrormaker` and `settings/<topic>` (`link_rows`), `lease`,
 `acls/<kind>/<pattern>/<name>`, `withheld/…` and `writers/…` (`acl_store`),
 `partition/<topic>/<n>`, `former/<topic>/<n>/<topic at the target>` and
 `runs/<topic>/<n>/<source topic id>/<target topic id>/<slice>` (`entry_rows`),
@@ -41,13 +41,17 @@ from replicator.internal_topics import InternalTopic, batches_of
 from replicator.lease import Lease, LeaseView
 from replicator.link_rows import (
     LINK_KEY,
+    MIRRORMAKER_KEY,
     SETTINGS,
     Asked,
     First,
+    Seen,
     initial_row_of,
     read_asked,
     read_initial,
+    read_seen,
     read_settings,
+    seen_row_of,
     settings_row_of,
 )
 from replicator.mirror_rows import Mirror
@@ -72,6 +76,8 @@ class Progress:
     """Where the partitions of the link's first start begin; None: it never started. Partitions that are
     neither here nor have an entry were born later."""
     asked: Asked = field(default_factory=list)
+    mirrormaker: Seen | None = None
+    """What is known of MirrorMaker 2's progress; None: an older version ran last, or none."""
     lease: LeaseView = field(default_factory=LeaseView)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     """What the link has set at the target, by source topic."""
@@ -106,6 +112,8 @@ class Progress:
                 self.initial, self.asked = read_initial(value), read_asked(value)
             elif key == _LEASE_KEY:
                 self.lease.apply(value)
+            elif key == MIRRORMAKER_KEY:
+                self.mirrormaker = read_seen(value)
             elif key.startswith((b"control/", b"worker/")):
                 self.changes[key] += self.notes.get(key) != value
                 _put(self.notes, key, value)
@@ -314,6 +322,10 @@ class ProgressStore:
     async def save_initial(self, initial: Mapping[TopicPartition, First], asked: Asked) -> None:
         """Notes, once and before anything is copied, where the first start begins."""
         await self._topic.append([initial_row_of(initial, asked)])
+
+    async def save_seen(self, seen: Seen) -> None:
+        """Notes what is known of MirrorMaker 2's progress."""
+        await self._topic.append([seen_row_of(seen)])
 
     async def save_lease(self, lease: Lease, *, released: bool = False) -> None:
         """Claims, renews or gives up the link."""

@@ -99,6 +99,8 @@ class TakeOver(BaseModel):
     connector: str = "MirrorSourceConnector"
     group: str
     """Group of MirrorMaker 2's workers: while it has members, they still copy."""
+    partitions: int = Field(default=25, ge=-1)
+    """Of that topic, where it has to be made (Connect's default); -1: the target's default."""
 
     @classmethod
     def of(cls, source: str) -> Self:
@@ -216,7 +218,7 @@ class LinkSettings(BaseModel):
     """A worker that the target's group coordinator has not heard of for so long has lost its partitions."""
 
     take_over: TakeOver | None = None
-    """At its first start the link goes on where MirrorMaker 2 stopped."""
+    """At its starts the link goes on where MirrorMaker 2 stopped, if that copied last."""
     widens: bool = False
     """Topics that appear while it runs are looked at before they are copied (ad-hoc copies)."""
     appends: bool = True

@@ -1,23 +1,26 @@
 """How a link begins: its stored progress, or where partitions begin that it has never seen.
 
-Owns the first start (where the source's logs begin and end then, what MirrorMaker 2 has copied already), the
-same for topics that it is told later to copy too, and handing what was stored to the parts that go on with
-it. Asks both clusters; decides nothing about single partitions (`opening`).
+Owns the first start (where the source's logs begin and end then, what MirrorMaker 2 has copied already), what
+that has copied before a later start, the same for topics that it is told later to copy too, and handing
+what was stored to the parts that go on with it. Asks both clusters; decides nothing about single partitions
+(`opening`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from protocol.client import LATEST, ClientError, Isolation
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acl_sync import AclSync
-from replicator.discovery import discover
+from replicator.discovery import Wanted, discover
 from replicator.ends import ANSWER_S, Ends, source_ends
 from replicator.entry_rows import Entry
 from replicator.filters import TopicFilter
-from replicator.link_rows import First
-from replicator.mirrormaker.takeover import take_over
+from replicator.link_rows import First, Seen
+from replicator.mirrormaker.returning import go_on_behind
+from replicator.mirrormaker.takeover import Taken, take_over
 from replicator.parts import Parts
 from replicator.phase import TAKE_OVER
 from replicator.progress import Progress
@@ -38,6 +41,7 @@ class Start:
         parts = self._parts
         await parts.fence()
         progress = await self.take_lead()
+        await self._return(progress, leading=leading)
         if leading:
             await self.take_in()
         elif progress.initial is None:
@@ -91,12 +95,43 @@ class Start:
         parts = self._parts
         parts.phase.enter(TAKE_OVER)
         source, target = parts.source_client, parts.target_client
-        here, there = await source.metadata(None), await target.metadata(None)
-        found = discover(here.topics, there.topics, parts.topic_filter, parts.naming)
-        taken = await take_over(source, target, parts.settings, found.wanted)
-        if taken:
-            await parts.store.save(taken)
-        return {entry.tp: entry for entry in taken}
+        taken = await take_over(source, target, parts.settings, await self._wanted())
+        await self._store(taken)
+        return {entry.tp: entry for entry in taken.entries}
+
+    async def _return(self, progress: Progress, *, leading: bool) -> None:
+        """Has the link go on behind what MirrorMaker 2 has copied since it ended. Raises ProtocolError."""
+        parts = self._parts
+        if parts.settings.take_over is None or progress.initial is None:
+            return
+        parts.phase.enter(TAKE_OVER)
+        taken = await go_on_behind(
+            *(parts.source_client, parts.target_client, parts.settings, parts.store),
+            self._wanted,
+            leading=leading,
+        )
+        if taken is not None and leading:
+            await self._store(taken)
+            await parts.store.refresh()
+
+    async def _wanted(self) -> Mapping[str, Wanted]:
+        parts = self._parts
+        here, there = await parts.source_client.metadata(None), await parts.target_client.metadata(None)
+        return discover(here.topics, there.topics, parts.topic_filter, parts.naming).wanted
+
+    async def _store(self, taken: Taken) -> None:
+        """Entries first: who is ended between the two finds the same once more. One of a topic that the link
+        does not copy into now is kept for when it does."""
+        store, progress = self._parts.store, self._parts.store.progress
+        aside = []
+        for entry in taken.entries:
+            head = progress.ledger(entry.tp)
+            if head is not None and head.target.topic != entry.ledger.target.topic:
+                aside.append(entry)
+        await store.save([entry for entry in taken.entries if entry not in aside])
+        for entry in aside:
+            await store.set_aside(entry)
+        await store.save_seen(Seen(taken.positions))
 
     async def _first_partitions(self) -> dict[TopicPartition, First]:
         """What is there now, and where it begins; whatever is born from now on is copied from its first

@@ -204,7 +204,7 @@ class Link(Model):
     metrics_port: Port = 0
     """Of its process under `isthmus up`; 0 chooses a free one."""
     take_over_mirrormaker: bool = False
-    """At its first start the link goes on where a stopped MirrorMaker 2 with these aliases was."""
+    """At its starts the link goes on where MirrorMaker 2 with these aliases stopped, if that copied last."""
 
     topics: tuple[Pattern, ...] = (".*",)
     topics_exclude: tuple[Pattern, ...] = ()

@@ -9,6 +9,7 @@ import typer
 from isthmus.commands.link_check import check
 from isthmus.commands.link_control import pause, restart, resume, set_settings
 from isthmus.commands.link_gaps import acknowledge_gap
+from isthmus.commands.link_hand_back import hand_back
 from isthmus.commands.link_status import status
 from isthmus.commands.link_translate import translate
 from isthmus.commands.link_writers import grant_writers, revoke_writers
@@ -34,6 +35,7 @@ app.command()(resume)
 app.command()(restart)
 app.command()(grant_writers)
 app.command()(revoke_writers)
+app.command()(hand_back)
 app.command("set")(set_settings)
 
 

@@ -182,7 +182,7 @@ class _Reader:
             self._said.note(item, "is not taken here, where no Java runs: what counts is in the other lines")
         return {"alias": alias, "bootstrap": address.text.strip(), "properties": properties}
 
-    def _take_over(self, source: str, scopes: Sequence[Scope]) -> dict[str, str]:
+    def _take_over(self, source: str, scopes: Sequence[Scope]) -> dict[str, object]:
         said: dict[str, str] = {}
         for name, levels in meanings.TAKE_OVER.items():
             found = [scopes[level].link[name].text for level in levels if name in scopes[level].link]
@@ -193,11 +193,19 @@ class _Reader:
                         scope.link[name], "has no effect here, in MirrorMaker 2 neither: remove it"
                     )
         topic = said.get("offsets.storage.topic", said.get("offset.storage.topic"))
-        made = {
+        made: dict[str, object] = {
             "offsets_topic": topic or f"mm2-offsets.{source}.internal",
             "group": said.get("group.id", f"{source}-mm2"),
         }
-        return made | ({"connector": said["name"]} if "name" in said else {})
+        made |= {"connector": said["name"]} if "name" in said else {}
+        return made | self._partitions(scopes)
+
+    def _partitions(self, scopes: Sequence[Scope]) -> dict[str, object]:
+        name = "offset.storage.partitions"
+        levels = meanings.TAKE_OVER[name]
+        item = next((scopes[level].link[name] for level in levels if name in scopes[level].link), None)
+        count = self._read(item, Meaning("", meanings.partition_count)) if item is not None else None
+        return {} if count is None else {"partitions": count}
 
     # Values and what is said about them
 

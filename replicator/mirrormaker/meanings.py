@@ -41,6 +41,14 @@ def _whole(text: str) -> int:
         raise ValueError(f"'{text}' is not a whole number") from None
 
 
+def partition_count(text: str) -> int:
+    """As Connect takes it: -1 is the cluster's default."""
+    count = _whole(text)
+    if count != -1 and count < 1:
+        raise ValueError(f"'{text}' is neither -1 nor at least 1")
+    return count
+
+
 def _policy(text: str) -> str:
     names = {"DefaultReplicationPolicy": "prefix", "IdentityReplicationPolicy": "identity"}
     found = names.get(text.strip().rpartition(".")[2])
@@ -120,12 +128,14 @@ EVERYWHERE, CLUSTER, FLOW = range(3)
 
 TAKE_OVER: Final[Mapping[str, tuple[int, ...]]] = {
     "offset.storage.topic": (EVERYWHERE, CLUSTER),
+    "offset.storage.partitions": (EVERYWHERE, CLUSTER),
     "offsets.storage.topic": (FLOW,),
     "group.id": (CLUSTER,),
     "name": (FLOW, EVERYWHERE),
 }
-"""Where MirrorMaker 2 kept its progress: read once, at the link's first start. With the levels at which it
-takes such a setting (its worker's those for all before those of the target), the deciding one first."""
+"""Where MirrorMaker 2 keeps its progress: read when the link starts, written when it is handed back. With the
+levels at which it takes such a setting (its worker's those for all before those of the target), the deciding
+one first."""
 
 OF_THE_WORKER: Final = ("exactly.once.source.support", "offset.storage.replication.factor")
 """Settings of a link that are MirrorMaker 2's worker's, whose place is the target cluster's level."""
@@ -209,7 +219,6 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "response.http.headers.config",
         ),
         _CONNECT: (
-            "offset.storage.partitions",
             "offset.flush.interval.ms",
             "offset.flush.timeout.ms",
             "config.storage.topic",

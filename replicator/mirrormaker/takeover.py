@@ -1,6 +1,7 @@
 """Going on where MirrorMaker 2 stopped: its progress, its offset syncs, and what it wrote after them.
 
-Owns reading them and making ledger entries, once, before the link's first start. MirrorMaker 2 stores its
+Owns reading them and making ledger entries before the link's first start (`returning`: before later ones).
+MirrorMaker 2 stores its
 progress once a minute, so a killed one has copied more than it knows; its records behind the last offset sync
 are compared with the source's, and copying goes on behind the last one that is there. What it had copied
 before is in the ledger by its syncs, so groups can be translated at once. Changes nothing.
@@ -8,27 +9,28 @@ before is in the ledger by its syncs, so groups can be translated at once. Chang
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation, TopicMetadata
+from protocol.client import EARLIEST, LATEST, ClusterClient
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
-from protocol.records.header import iter_headers
-from protocol.records.reading import read_records
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.discovery import Wanted
 from replicator.entry_rows import Entry
 from replicator.layouts import LayoutError, OffsetSync
+from replicator.mirrormaker.connect_offsets import (
+    ConnectOffsets,
+    NotToldError,
+    left_progress,
+    read_offsets,
+)
 from replicator.mirrormaker.history import Copy, CopyMatcher, Pair, chain, history
+from replicator.mirrormaker.reading import committed
 from replicator.settings import LinkSettings, TakeOver
-from replicator.whole_batches import committed_chunk
-from transfer.endpoint import Chunk
 from transfer.ledger import Lineage, Note, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
-from transfer.rewrite import AbortedFilter
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -43,63 +45,48 @@ class StillRunningError(ProtocolError):
         super().__init__(f"MirrorMaker 2 still copies (group {group} has {count} at the target)")
 
 
-class NotToldError(ProtocolError):
-    """The target does not say whether MirrorMaker 2 was here, or still is: all might be copied twice."""
+@dataclass(slots=True)
+class Known:
+    """What MirrorMaker 2 left behind."""
 
-    def __init__(self, name: str, code: ErrorCode) -> None:
-        super().__init__(
-            f"whether MirrorMaker 2 has copied before or still copies is not known: {code.name} about {name}"
-        )
-        self.to_do = {
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED: f"grant the link's user DESCRIBE and READ on topic {name}",
-            ErrorCode.GROUP_AUTHORIZATION_FAILED: f"grant the link's user DESCRIBE on group {name}",
-        }.get(code, "")
+    offsets: ConnectOffsets
+    pairs: dict[TopicPartition, list[Pair]] = field(default_factory=dict)
+    """The offset syncs of each partition."""
+
+    def partitions(self) -> list[TopicPartition]:
+        """All that it has copied, without those whose progress somebody took back."""
+        return sorted((self.offsets.positions.keys() | self.pairs.keys()) - self.offsets.forgotten)
 
 
 @dataclass(slots=True)
-class Known:
-    """What MirrorMaker 2 left behind: the next source offset and the offset syncs of each partition."""
+class Taken:
+    """Entries to store, and the next source offsets of MirrorMaker 2's progress that led to them."""
 
+    entries: list[Entry] = field(default_factory=list)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
-    forgotten: set[TopicPartition] = field(default_factory=set)
-    """Somebody took back their progress, to have them copied again."""
-    pairs: dict[TopicPartition, list[Pair]] = field(default_factory=dict)
-
-
-async def left_progress(target: ClusterClient, topic: str) -> TopicMetadata | None:
-    """MirrorMaker 2's topic of progress; None: it is not there. Raises NotToldError."""
-    there = (await target.metadata([topic])).topics.get(topic)
-    if there is None or there.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return None
-    if there.error:  # it may be there: to begin anew would copy all of it once more
-        raise NotToldError(topic, there.error)
-    return there
 
 
 async def take_over(
     source: ClusterClient, target: ClusterClient, settings: LinkSettings, wanted: Mapping[str, Wanted]
-) -> list[Entry]:
-    """Entries of the partitions that MirrorMaker 2 has copied; none if it never ran.
+) -> Taken:
+    """Of the partitions that MirrorMaker 2 has copied; nothing if it never ran.
 
     Raises StillRunningError, NotToldError, and ProtocolError when a cluster cannot be asked now.
     """
     told = settings.take_over
-    if told is None:
-        return []
-    there = await left_progress(target, told.offsets_topic)
-    if there is None:
-        return []
+    if told is None or await left_progress(target, told.offsets_topic) is None:
+        return Taken()
     await must_be_idle(target, told)
-    known = await read_known(source, target, settings, len(there.partitions))
-    entries: list[Entry] = []
-    for tp in sorted((known.positions.keys() | known.pairs.keys()) - known.forgotten):
+    known = await read_known(source, target, settings, told)
+    taken = Taken(positions=known.offsets.positions)
+    for tp in known.partitions():
         topic = wanted.get(tp.topic)
         if topic is not None and topic.target is not None and tp.partition in topic.target.partitions:
-            taker = _Taker(source, target, tp, topic)
-            entry = await taker.entry(known.positions.get(tp), known.pairs.get(tp, []))
-            entries += [entry] if entry is not None else []
-    _log.info("%s: %d partitions are taken over from MirrorMaker 2", settings.name, len(entries))
-    return entries
+            taker = Taker(source, target, tp, topic)
+            entry = await taker.entry(known.offsets.positions.get(tp), known.pairs.get(tp, []))
+            taken.entries += [entry] if entry is not None else []
+    _log.info("%s: %d partitions are taken over from MirrorMaker 2", settings.name, len(taken.entries))
+    return taken
 
 
 async def must_be_idle(target: ClusterClient, told: TakeOver) -> None:
@@ -116,15 +103,10 @@ async def must_be_idle(target: ClusterClient, told: TakeOver) -> None:
 
 
 async def read_known(
-    source: ClusterClient, target: ClusterClient, settings: LinkSettings, partitions: int
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, told: TakeOver
 ) -> Known:
     """Reads Connect's offsets topic and the offset syncs. A topic that is not there has none."""
-    told, known = settings.take_over, Known()
-    assert told is not None
-    for number in range(partitions):
-        async for _, rows in committed(target, TopicPartition(told.offsets_topic, number), 0):
-            for row in rows:
-                _take_position(known, told.connector, settings.source.alias, row)
+    known = Known(await read_offsets(target, told, settings.source.alias) or ConnectOffsets(told.partitions))
     at_source = settings.offset_syncs_topic_location == "source"
     syncs = TopicPartition(settings.names().offset_syncs(at_source=at_source), 0)
     async for _, rows in committed(source if at_source else target, syncs, 0):
@@ -132,24 +114,6 @@ async def read_known(
             _take_sync(known, row)
     known.pairs = {tp: chain(pairs) for tp, pairs in known.pairs.items()}
     return known
-
-
-def _take_position(known: Known, connector: str, alias: str, row: Copy) -> None:
-    """Connect's JSON: `["connector", {"cluster", "partition", "topic"}]` to `{"offset": n}`; null forgets."""
-    try:
-        name, spot = json.loads(row.key or b"null")
-        if name != connector or spot["cluster"] != alias:
-            return
-        tp = TopicPartition(str(spot["topic"]), int(spot["partition"]))
-        value = json.loads(row.value) if row.value is not None else None
-        if value is None:
-            known.positions.pop(tp, None)
-            known.forgotten.add(tp)
-        else:
-            known.positions[tp] = int(value["offset"]) + 1
-            known.forgotten.discard(tp)
-    except (KeyError, TypeError, ValueError) as error:
-        _log.warning("a row of MirrorMaker 2's progress cannot be read: %r (%r)", row.key, error)
 
 
 def _take_sync(known: Known, row: Copy) -> None:
@@ -164,7 +128,7 @@ def _take_sync(known: Known, row: Copy) -> None:
     known.pairs.setdefault(tp, []).append(Pair(sync.upstream, sync.downstream))
 
 
-class _Taker:
+class Taker:
     """Makes the entry of one partition."""
 
     def __init__(
@@ -173,19 +137,19 @@ class _Taker:
         assert topic.target is not None
         self._source = source
         self._target = target
-        self._tp = tp
-        self._to = TopicPartition(topic.target_name, tp.partition)
+        self.tp = tp
+        self.to = TopicPartition(topic.target_name, tp.partition)
         ids = uuid_to_text(topic.source.topic_id), uuid_to_text(topic.target.topic_id)
-        self._lineages = (
+        self.lineages = (
             Lineage(source.cluster_id or "", ids[0], *tp),
-            Lineage(target.cluster_id or "", ids[1], *self._to),
+            Lineage(target.cluster_id or "", ids[1], *self.to),
         )
 
     async def entry(self, position: int | None, pairs: list[Pair]) -> Entry | None:
         """`position`: what MirrorMaker 2 stored, the least that counts as copied; None: it had no time to.
         None when neither that nor an offset sync that holds is there."""
-        end = (await self._target.list_offsets({self._to: LATEST}))[self._to].offset
-        last = (await self._source.list_offsets({self._tp: LATEST}))[self._tp].offset
+        end = (await self._target.list_offsets({self.to: LATEST}))[self.to].offset
+        last = (await self._source.list_offsets({self.tp: LATEST}))[self.tp].offset
         pairs = [pair for pair in pairs if pair.downstream < end and pair.upstream < last]
         runs, matched = await self._runs(pairs, end)
         text = f"{matched} records from its last offset sync on were recognised at the target"
@@ -201,8 +165,8 @@ class _Taker:
             f" (it had stored {'nothing' if position is None else position}); {text}"
         )
         note = Note(text, time.time_ns() // 1_000_000)
-        ledger = PartitionLedger(*self._lineages, runs=runs, notes=[note], records=runs.records)
-        _log.info("%s: %s", self._tp, text)
+        ledger = PartitionLedger(*self.lineages, runs=runs, notes=[note], records=runs.records)
+        _log.info("%s: %s", self.tp, text)
         return Entry(ledger)
 
     async def _runs(self, pairs: list[Pair], end: int) -> tuple[OffsetMap, int]:
@@ -210,7 +174,7 @@ class _Taker:
         if not pairs:
             return OffsetMap(), 0
         anchor = pairs[-1]
-        matcher = await self._match(anchor)
+        matcher = await self.match(anchor)
         if not matcher.matched:
             return OffsetMap(), 0
         runs = history(pairs)
@@ -222,20 +186,21 @@ class _Taker:
     async def _estimated(self, position: int, end: int) -> OffsetMap:
         """As if the target's last record were that before `position`, and none were missing before: where the
         source has holes, that is too early, never too late."""
-        first = (await self._source.list_offsets({self._tp: EARLIEST}))[self._tp].offset
-        there = (await self._target.list_offsets({self._to: EARLIEST}))[self._to].offset
+        first = (await self._source.list_offsets({self.tp: EARLIEST}))[self.tp].offset
+        there = (await self._target.list_offsets({self.to: EARLIEST}))[self.to].offset
         length = max(min(position - first, end - there), 0)
         runs = OffsetMap(position - length, end - length)
         if length:
             runs.append(Run(position - length, end - length, length))
         return runs
 
-    async def _match(self, anchor: Pair) -> CopyMatcher:
+    async def match(self, anchor: Pair) -> CopyMatcher:
+        """The source's records from that of the pair on, as far as their copies follow it at the target."""
         matcher = CopyMatcher()
         own_time = await self._own_time()
-        there = committed(self._target, self._to, anchor.downstream)
+        there = committed(self._target, self.to, anchor.downstream)
         more = True
-        async for _, rows in committed(self._source, self._tp, anchor.upstream):
+        async for _, rows in committed(self._source, self.tp, anchor.upstream):
             for row in rows:
                 while more and len(matcher.waiting) <= matcher.lookahead:
                     part = await anext(there, None)
@@ -248,38 +213,6 @@ class _Taker:
 
     async def _own_time(self) -> bool:
         """Whether the target stamps records with its own time."""
-        configs = (await self._target.describe_configs([self._to.topic]))[self._to.topic]
+        configs = (await self._target.describe_configs([self.to.topic]))[self.to.topic]
         kind = configs.get("message.timestamp.type")
         return kind is not None and kind.value == "LogAppendTime"
-
-
-async def committed(
-    client: ClusterClient, tp: TopicPartition, position: int
-) -> AsyncIterator[tuple[int, list[Copy]]]:
-    """Committed records from `position` to what is the end now, as (next position, records).
-
-    A partition that does not exist has none. Raises ProtocolError when nothing comes although there is more.
-    """
-    try:
-        first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
-        last = await client.list_offsets({tp: LATEST}, isolation=Isolation.READ_COMMITTED)
-    except KafkaError as error:
-        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return
-        raise
-    position = max(position, first)
-    while position < last[tp].offset:
-        chunk = await committed_chunk(client, tp, position)
-        position = chunk.next_offset
-        yield position, _rows(chunk)
-
-
-def _rows(chunk: Chunk) -> list[Copy]:
-    filtered = AbortedFilter(chunk)
-    return [
-        Copy(record.offset, record.timestamp, record.key, record.value, record.headers)
-        for pos, header in iter_headers(chunk.batches)
-        if not filtered.skips(pos, header)
-        for record in read_records(chunk.batches, pos, header)
-        if record.offset >= chunk.first_offset
-    ]

@@ -15,7 +15,8 @@ from protocol.types import ZERO_UUID, uuid_to_text
 from replicator.dedicated import circles as ways_round
 from replicator.drift import found_now
 from replicator.filters import NameFilter
-from replicator.mirrormaker.takeover import NotToldError, StillRunningError, must_be_idle
+from replicator.mirrormaker.connect_offsets import NotToldError
+from replicator.mirrormaker.takeover import StillRunningError, must_be_idle
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.topics import mirror_text
 from replicator.preflight.asking import ask_brokers, ask_creation, ask_idempotence, ask_side, ask_times
@@ -130,8 +131,9 @@ async def _who_writes(target: ClusterClient, facts: Facts) -> None:
                 facts.copied = {
                     tp: one.next_source_offset for tp, one in ledgers.items() if _is_there(facts, one)
                 }
-                settings = (await ProgressStore(target, own).refresh()).settings
-                for name in settings:  # made, and nothing was copied yet
+                progress = await ProgressStore(target, own).refresh()
+                facts.handed_back = bool(progress.mirrormaker and progress.mirrormaker.handed_back_ms)
+                for name in progress.settings:  # made, and nothing was copied yet
                     facts.own_mirrors.setdefault(facts.mirrors.get(name, ""), "")
             else:
                 facts.other_links |= dict.fromkeys(made, link)

@@ -86,6 +86,8 @@ class Facts:
     """Mirrors that the target would not create or grow, and its words."""
     own_mirrors: dict[str, str] = field(default_factory=dict)
     """Topics of the target that this link writes: name to topic id (empty: not known)."""
+    handed_back: bool = False
+    """The link was handed back to MirrorMaker 2 and has not gone on since."""
     copied: dict[TopicPartition, int] = field(default_factory=dict)
     """Source offsets up to which partitions are copied already."""
     mirrormaker: ProtocolError | None = None

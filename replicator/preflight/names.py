@@ -112,8 +112,9 @@ def _compacted(facts: Facts, topic: str) -> bool:
 
 
 def mirrormaker(facts: Facts) -> Iterator[Finding]:
-    """Two copiers write everything twice. At its first start a link waits for the other one, later not."""
-    found, begun = facts.mirrormaker, bool(facts.own_mirrors)
+    """Two copiers write everything twice. At its first start, and where it was handed back, a link waits for
+    the other one, else not."""
+    found, begun = facts.mirrormaker, bool(facts.own_mirrors) and not facts.handed_back
     if found is not None:
         runs = isinstance(found, StillRunningError)
         to_do = found.to_do

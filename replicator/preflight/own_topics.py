@@ -143,16 +143,21 @@ def _unwritable(one: OwnTopic, side: Side, level: Level, instead: str) -> Iterat
 
 def _taking_over(facts: Facts, side: Side) -> Iterator[Finding]:
     told = facts.settings.take_over
-    if told is None or facts.own_mirrors:  # it has begun: that is only read at the first start
+    if told is None:
         return
     needed = side.topic_rights.get(told.offsets_topic, Rights()).lacks(Op.READ, Op.DESCRIBE)
     if needed:
+        waits = not facts.own_mirrors or facts.handed_back
         yield Finding(
-            Level.ERROR,
+            Level.ERROR if waits else Level.WARNING,
             _CHECK,
             side.alias,
             f"going on where MirrorMaker 2 stopped needs {', '.join(needed)} on the topic of its progress,"
-            " whether that exists or not: the link does not start before it knows",
+            + (
+                " whether that exists or not: the link does not start before it knows"
+                if waits
+                else " or what MirrorMaker 2 copies if it is started again is copied twice"
+            ),
             grant(needed, f"--topic {told.offsets_topic}"),
             (told.offsets_topic,),
         )

@@ -223,6 +223,24 @@ def test_what_is_taken_over_is_where_mirrormaker_takes_it_from(text, expected):
     assert taken(text) == (expected or ("mm2-offsets.A.internal", "A-mm2", "MirrorSourceConnector"))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 25),
+        ("offset.storage.partitions = 3\nB.offset.storage.partitions = 4", 3),
+        ("B.offset.storage.partitions = -1", -1),
+        ("A->B.offset.storage.partitions = 3", 25),
+    ],
+)
+def test_the_topic_of_its_progress_would_be_made_as_connect_makes_it(text, expected):
+    assert only(text).take_over.partitions == expected
+
+
+def test_a_wrong_number_of_partitions_is_named_with_its_line():
+    (problem,) = problems(f"{TWO}offset.storage.partitions = 0")
+    assert "'0' is neither -1 nor at least 1" in problem
+
+
 def test_connectors_of_connect_written_as_their_refusal_says():
     """`isthmus.link_files` says how; what `A->B.` may stand before, names of both connectors among it."""
     (link,) = parse_mirrormaker(

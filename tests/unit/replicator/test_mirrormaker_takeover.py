@@ -4,7 +4,8 @@ import pytest
 
 from protocol.client.metadata import Metadata, TopicMetadata
 from protocol.errors import ErrorCode, KafkaError
-from replicator.mirrormaker.takeover import NotToldError, take_over
+from replicator.mirrormaker.connect_offsets import NotToldError
+from replicator.mirrormaker.takeover import take_over
 from replicator.settings import LinkSettings
 
 _OFFSETS = "mm2-offsets.east.internal"
@@ -33,7 +34,8 @@ def link():
 
 
 async def test_where_mirrormaker_never_was_nothing_is_taken_over():
-    assert await take_over(None, Target(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), link(), {}) == []
+    taken = await take_over(None, Target(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), link(), {})
+    assert not taken.entries
 
 
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.LEADER_NOT_AVAILABLE])

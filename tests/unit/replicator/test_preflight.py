@@ -16,7 +16,8 @@ from protocol.errors import ErrorCode, KafkaError
 from protocol.types import uuid_to_text
 from replicator.discovery import Found, discover
 from replicator.filters import TopicFilter
-from replicator.mirrormaker.takeover import NotToldError, StillRunningError
+from replicator.mirrormaker.connect_offsets import NotToldError
+from replicator.mirrormaker.takeover import StillRunningError
 from replicator.naming import Naming
 from replicator.preflight.facts import Facts, LogDir, Rights, Side
 from replicator.preflight.findings import Level
@@ -97,6 +98,10 @@ def test_mirrormaker_beside_the_link():
     (finding,) = mirrormaker(given)
     assert finding.level is ERROR
     assert "writes again what this link has copied" in finding.to_do
+    given.handed_back = True  # it waits, as at its first start
+    (finding,) = mirrormaker(given)
+    assert (finding.level, "goes on where it stopped" in finding.to_do) == (WARNING, True)
+    given.handed_back = False
     given.mirrormaker = NotToldError("east-mm2", ErrorCode.GROUP_AUTHORIZATION_FAILED)
     assert said(mirrormaker, given) == [(WARNING, ())]
 
@@ -284,8 +289,12 @@ def test_the_links_own_topics_need_rights_too():
     progress = next(own_topics_rule(given))
     assert "CREATE, WRITE, DESCRIBE, READ" in progress.what
     assert "--operation Create" in progress.to_do
-    given.own_mirrors = {"east.orders": ""}  # it has begun: what MirrorMaker 2 left is not read again
-    assert ERROR not in [level for level, of in said(own_topics_rule, given) if "mm2-offsets" in of[0]]
+    given.own_mirrors = {"east.orders": ""}  # it has begun: MirrorMaker 2 may be started again all the same
+    (found,) = (one for one in own_topics_rule(given) if "mm2-offsets" in one.subjects[0])
+    assert (found.level, found.what.endswith("is copied twice")) == (WARNING, True)
+    given.handed_back = True
+    (found,) = (one for one in own_topics_rule(given) if "mm2-offsets" in one.subjects[0])
+    assert found.level is ERROR
 
 
 def test_a_topic_of_the_link_with_more_replicas_than_brokers_names_its_setting():
