@@ -127,6 +127,12 @@ async def hand_back(
     looker = _Looker(source, target, settings, store, offsets or ConnectOffsets(told.partitions))
     found = HandedBack(told.offsets_topic, offsets is None)
     found.rows = await looker.rows()
+    ahead = next((row for row in found.rows if row.left and row.before is not None), None)
+    if ahead is not None and progress.mirrormaker is None:
+        raise NotHandedBackError(
+            f"{ahead.tp}: {ahead.left}",
+            "start the link with this version and stop it first: none before noted where MirrorMaker 2 stood",
+        )
     found.others = len(looker.offsets.positions.keys() - {row.tp for row in found.rows})
     if not dry_run:
         await _write(target, settings, told, store, looker.offsets, found)
@@ -168,8 +174,9 @@ async def _write(
     new = {row.tp: row.after or 0 for row in found.rows if row.changes}
     if found.made:
         before = await create(target, told, alias, settings.internal_replication_factor)
-    seen = store.progress.mirrormaker
-    await store.save_seen(Seen(seen.positions if seen is not None else before.positions, now_ms()))
+    noted = store.progress.mirrormaker
+    seen = dict(noted.positions if noted is not None else before.positions)
+    await store.save_seen(Seen(seen, now_ms()))
     await write_offsets(target, told, alias, before, new)
     after = await read_offsets(target, told, alias)
     wrong = [tp for tp, position in new.items() if after is None or after.positions.get(tp, 0) != position]
@@ -178,7 +185,12 @@ async def _write(
             f"{told.offsets_topic} does not hold what was written for {', '.join(map(str, wrong[:5]))}",
             "see what else writes there, or holds a transaction open; then hand back again",
         )
-    await store.save_seen(Seen(after.positions, now_ms()))
+    for tp in (
+        row.tp for row in found.rows if not row.left
+    ):  # where MirrorMaker 2 moved in the others, it is still news
+        seen.pop(tp, None)
+        seen |= {tp: after.positions[tp]} if tp in after.positions else {}
+    await store.save_seen(Seen(seen, now_ms()))
 
 
 class _Looker:

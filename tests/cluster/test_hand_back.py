@@ -97,6 +97,17 @@ class Played:
         assert await content(self.west, self.mirror) == await content(self.east, self.topic)
 
 
+async def made_again(played: Played) -> None:
+    """The source's topic."""
+    await played.east.delete_topics([played.topic])
+
+    async def gone() -> bool:
+        return played.topic not in (await played.east.metadata(None)).topics
+
+    await eventually(gone, "it is deleted", BOUND_S)
+    await create(played.east, played.topic)
+
+
 @pytest.fixture
 async def played(pair, clients):
     east, west = clients
@@ -179,6 +190,8 @@ async def test_mirrormaker_that_ran_without_being_told_is_gone_on_behind(played,
     left = await played.hand_back()
     assert "start the link" in left.rows[0].left
     assert (left.rows[0].before, left.rows[0].after) == (130, 130)
+    noted = (await ProgressStore(played.west, played.link.progress_topic).refresh()).mirrormaker
+    assert noted.positions == {TopicPartition(played.topic, 0): 60}  # where it moved is news to the link
     await played.link_copies(150)
     values = [record.value for record in await records(played.west, played.mirror)]
     source = [record.value for record in await records(played.east, played.topic)]
@@ -213,13 +226,7 @@ async def test_an_old_position_of_a_topic_that_was_made_again_counts_for_nothing
     await produce(played.east, played.topic, some(100, "old"))
     await played.copies(0, 100)
     await played.link_copies(100)
-    await played.east.delete_topics([played.topic])
-
-    async def gone():
-        return played.topic not in (await played.east.metadata(None)).topics
-
-    await eventually(gone, "it is deleted", BOUND_S)
-    await create(played.east, played.topic)
+    await made_again(played)
     await produce(played.east, played.topic, some(20, "new"))
 
     async def copied():
@@ -285,3 +292,55 @@ async def test_it_is_refused_while_the_link_runs_or_mirrormaker_does(pair, playe
     finally:
         consumer.close()
     await played.assert_once()
+
+
+async def test_what_a_killed_link_left_behind_its_progress_is_not_copied_again(played):
+    await produce(played.east, played.topic, some(100, "first"))
+    await played.link_copies(100)
+    unknown = some(10, "second")  # as the link had written them when it was killed before it stored that
+    await produce(played.east, played.topic, unknown)
+    await produce(played.west, played.mirror, unknown)
+    await produce(played.east, played.topic, some(10, "third"))
+    done = await played.hand_back()
+    assert [(row.before, row.after, row.left) for row in done.rows] == [(None, 110, "")]
+
+
+async def test_a_topic_that_was_made_again_while_mirrormaker_copied_is_gone_on_with(played):
+    await produce(played.east, played.topic, some(100, "old"))
+    await played.link_copies(100)
+    await played.hand_back()
+    await made_again(played)
+    await produce(played.east, played.topic, some(20, "new"))
+    await played.copies(0, 15)
+    await played.link_copies(20, 3)  # nobody knows what the old one held at its end
+    values = [record.value for record in await records(played.west, played.mirror)]
+    assert values[100:] == [record.value for record in await records(played.east, played.topic)]
+    done = await played.hand_back()
+    assert [(row.before, row.after, row.left) for row in done.rows] == [(15, 20, "")]
+
+
+async def test_a_topic_that_was_made_again_after_the_link_is_begun_anew(played):
+    """Where it stood would leave out as many records of the new one."""
+    await produce(played.east, played.topic, some(100, "old"))
+    await played.link_copies(100)
+    assert (await played.hand_back()).rows[0].after == 100
+    await made_again(played)
+    await produce(played.east, played.topic, some(200, "new"))
+    done = await played.hand_back()
+    assert [(row.before, row.after, row.left) for row in done.rows] == [(100, None, "")]
+    assert list((await played.stored()).values()) == [None]
+
+
+async def test_after_an_older_version_a_mirrormaker_ahead_is_looked_at_by_the_link_first(played):
+    await produce(played.east, played.topic, some(100, "first"))
+    await played.link_copies(100)
+    await create(played.west, played.offsets_topic, PARTITIONS, cleanup_policy="compact")
+    await played.stores(150)
+    await produce(played.west, played.link.progress_topic, [Record(0, 0, b"mirrormaker", None)])
+    with pytest.raises(NotHandedBackError, match="start the link"):
+        await played.hand_back()
+    assert list((await played.stored()).values()) == [b'{"offset":149}']
+    await produce(played.east, played.topic, some(100, "second"))
+    await played.link_copies(200)  # nothing shows that MirrorMaker 2 copied these: none is left out
+    await played.assert_once()
+    assert [(row.before, row.after) for row in (await played.hand_back()).rows] == [(150, 200)]
