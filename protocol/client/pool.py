@@ -96,10 +96,11 @@ class ConnectionPool:
             self._failures[address] = failures
             raise error from failure
         self._failures.pop(address, None)
-        await self._retire(self._open.get((address, lane)))
+        before = self._open.get((address, lane))
         # Nobody may ever ask again for where a broker was, or for the lane of a reader that has ended.
         self._open = {place: one for place, one in self._open.items() if not one.closed}
-        self._open[address, lane] = connection
+        self._open[address, lane] = connection  # before anything waits: whoever asked may give up
+        await self._retire(before)
         if self._was_closed():  # while this was connecting
             await self.close()
             raise ConnectError("this client is closed")
@@ -112,10 +113,9 @@ class ConnectionPool:
         """Its session ends soon: who waits for an answer of it still gets that."""
         if connection is not None and not connection.closed:
             self._retired.append(connection)
-        done = [one for one in self._retired if not one.waiting]
-        self._retired = [one for one in self._retired if one.waiting]
-        for one in done:
+        for one in [one for one in self._retired if not one.waiting]:
             await one.close()
+        self._retired = [one for one in self._retired if not one.closed]
 
     async def close(self) -> None:
         self._closed = True
