@@ -14,7 +14,13 @@ from pydantic import Field
 from dr_runbooks.engine import Context
 from dr_runbooks.registry import NotYet, Result, StepFailed, probe
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Committed, ListedOffset
-from protocol.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TurnedAwayError
+from protocol.client.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    TokenError,
+    TurnedAwayError,
+)
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 
@@ -44,7 +50,7 @@ async def cluster_unreachable(
         try:
             async with probe_client(context, cluster) as client:
                 brokers = sorted(client.brokers)
-        except TurnedAwayError as error:
+        except (TurnedAwayError, TokenError) as error:
             raise NotYet(f"somebody answers at {cluster}: {error}") from None
         except (ConnectError, ConnectionLostError, RequestTimeoutError):
             continue

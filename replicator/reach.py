@@ -10,7 +10,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
-from protocol.client import NO_RETRIES, ClientError, ClusterClient, WrongClusterError
+from protocol.client import NO_RETRIES, ClientError, ClusterClient, TokenError, WrongClusterError
 from protocol.errors import ProtocolError
 from replicator.metrics import LinkMetrics
 from replicator.settings import ClusterEnd, LinkSettings
@@ -19,6 +19,8 @@ from replicator.troubles import Troubles
 _log = logging.getLogger("isthmus.replicator")
 
 _CONNECT_AGAIN_S = 1.0
+_REFUSED_AGAIN_S = 10.0
+"""After a token endpoint has refused its client: providers lock out who goes on asking."""
 ANSWER_S = 5.0
 
 
@@ -79,7 +81,8 @@ class Reach:
             if not isinstance(error, ProtocolError):
                 raise error
             self._silent(end, error)
-            if await set_within(stop, _CONNECT_AGAIN_S):
+            refused = isinstance(error, TokenError) and not error.curable
+            if await set_within(stop, _REFUSED_AGAIN_S if refused else _CONNECT_AGAIN_S):
                 return None
 
     async def look(self, source: ClusterClient, target: ClusterClient) -> None:

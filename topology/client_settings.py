@@ -19,6 +19,22 @@ NAMES: Final = (
     "sasl.username",
     "sasl.password",
     "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
+    "sasl.login.refresh.min.period.seconds",
+    "sasl.login.refresh.buffer.seconds",
+    "sasl.login.retry.backoff.ms",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.header.urlencode",
+    "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.jwt.retriever.class",
     *_FILES,
     "ssl.truststore.certificates",
     "ssl.truststore.type",
@@ -69,12 +85,18 @@ def _problems(client: Mapping[str, Any], at: tuple[str, ...], folder: Path) -> I
         return  # the model says the rest
     if any("${" in str(value) for value in client.values()):
         return  # a secret that could not be had, which is said already
-    from protocol.client.properties import client_security  # a command that needs no client starts faster
+    # A command that needs no client starts faster.
+    from protocol.client.properties import client_security, without_effect
 
     protocol = str(client.get("security.protocol", "PLAINTEXT")).upper()
-    for start, needed in (("sasl.", "SASL"), ("ssl.", "SSL")):
-        useless = [name for name in client if name.startswith(start) and needed not in protocol]
-        for name in useless:
+    mechanism = str(client.get("sasl.mechanism", ""))
+    endpoint = str(client.get("sasl.oauthbearer.token.endpoint.url", "")).startswith("https:")
+    for name in client:
+        if name.startswith("sasl.") and "SASL" not in protocol:
+            yield (*at, name), f"has no meaning with security.protocol {protocol}"
+        elif without_effect(name, mechanism):
+            yield (*at, name), f"has no meaning with sasl.mechanism {mechanism}"
+        elif name.startswith("ssl.") and "SSL" not in protocol and not endpoint:
             yield (*at, name), f"has no meaning with security.protocol {protocol}"
     try:
         client_security(client_properties(client, folder))

@@ -17,7 +17,8 @@ from broker.security.plain import PlainServer, users_of
 from broker.security.scram import ScramServer
 from protocol.client import ClientSecurity
 from protocol.client.jaas import JaasError, parse_jaas
-from protocol.client.properties import SecuritySettingsError, sasl_from_jaas
+from protocol.client.properties import sasl_from_jaas
+from protocol.client.security import SecuritySettingsError
 from protocol.client.tls import TlsSettings, TlsSettingsError, client_context, server_context
 from protocol.scram import MECHANISMS, Credential
 

@@ -88,7 +88,8 @@ async def _check(settings: LinkSettings, links: list[LinkSettings]) -> tuple[lis
                 clients.append(await stack.enter_async_context(client))
             except (ProtocolError, ValueError) as error:
                 what = error.what if isinstance(error, ProtocolError) else str(error)
-                to_do = advice(what, end.properties.get("security.protocol", "PLAINTEXT"))
+                protocol = end.properties.get("security.protocol", "PLAINTEXT")
+                to_do = getattr(error, "to_do", "") or advice(what, protocol)
                 silent.append(Finding(Level.ERROR, "connectivity", end.alias, what, to_do))
         if silent:
             return silent, False

@@ -11,6 +11,7 @@ from protocol.client.errors import (
     ConnectionLostError,
     NotSupportedError,
     RequestTimeoutError,
+    TokenError,
     WrongClusterError,
 )
 from protocol.client.group_calls import Committed, GroupDescription, GroupMember, ListedGroup, OffsetsAgain
@@ -19,7 +20,7 @@ from protocol.client.metadata import Broker, Leader, Metadata, PartitionMetadata
 from protocol.client.offset_calls import EARLIEST, LATEST, MAX_TIMESTAMP, ListedOffset
 from protocol.client.retry import NO_RETRIES, RetryPolicy
 from protocol.client.routing import parse_bootstrap
-from protocol.client.security import ClientSecurity, SaslPlain, SaslScram
+from protocol.client.security import ClientSecurity, SaslBearer, SaslPlain, SaslScram
 from protocol.client.spread import LEADER_MOVED, Isolation
 from protocol.client.topic_calls import ConfigEntry, ConfigKind, ConfigSource, NewTopic
 
@@ -62,8 +63,10 @@ __all__ = [
     "ProducerId",
     "RequestTimeoutError",
     "RetryPolicy",
+    "SaslBearer",
     "SaslPlain",
     "SaslScram",
+    "TokenError",
     "TopicMetadata",
     "WrongClusterError",
     "parse_bootstrap",

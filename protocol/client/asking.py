@@ -13,6 +13,7 @@ from protocol.client.errors import (
     ConnectError,
     ConnectionLostError,
     RequestTimeoutError,
+    TokenError,
     TurnedAwayError,
 )
 from protocol.client.pool import Address, ConnectionPool
@@ -51,7 +52,9 @@ async def first_answer(
             answers = []
             for task in done:
                 failure = task.exception()  # of each: several may end at once
-                if isinstance(failure, ConnectError | ConnectionLostError | RequestTimeoutError):
+                refused = isinstance(failure, TokenError) and not failure.curable  # so it is for all others
+                kinds = ConnectError | ConnectionLostError | RequestTimeoutError
+                if isinstance(failure, kinds) and not refused:
                     failed.append(failure)
                 else:
                     answers.append(task)
@@ -64,7 +67,10 @@ async def first_answer(
 
 
 def nobody_reached(failed: Collection[ClientError]) -> ConnectError:
-    """`TurnedAwayError` where somebody was there."""
+    """`TurnedAwayError` where somebody was there; what is wrong with tokens is so for all of them."""
+    tokens = next((error for error in failed if isinstance(error, TokenError)), None)
+    if tokens is not None:
+        return tokens
     somebody = any(isinstance(error, TurnedAwayError) for error in failed)
     kind = TurnedAwayError if somebody else ConnectError
     return kind(f"no broker can be reached: {'; '.join(map(str, failed))}")

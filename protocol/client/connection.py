@@ -8,9 +8,6 @@ gets no answer in time closes the connection: nothing says that what comes next 
 import asyncio
 import itertools
 import math
-import os
-import re
-import socket
 import ssl as tls
 import time
 from collections.abc import Callable
@@ -27,6 +24,7 @@ from protocol.client.errors import (
 )
 from protocol.client.frame_memory import FrameMemory
 from protocol.client.frames import FrameReceiver
+from protocol.client.reasons import reason
 from protocol.client.security import Sasl, authenticate
 from protocol.codec.schema import Request, Response
 from protocol.errors import DecodeError, ErrorCode, KafkaError
@@ -45,8 +43,6 @@ DEFAULT_MAX_FRAME: Final = 256 * 1024 * 1024
 
 # Kafka's clients authenticate anew after 85 to 95 % of a session's time.
 _USED_SHARE: Final = 0.85
-
-_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 _SOFTWARE: Final = {"client_software_name": "isthmus", "client_software_version": "0.1.0"}
 
@@ -121,7 +117,7 @@ class Connection:
         Large answers come in `memory`, where several connections are to share some.
 
         Raises `ConnectError` when there is nobody, `TurnedAwayError` when TLS fails, `AuthenticationError`,
-        or what `send` raises.
+        `TokenError`, or what `send` raises.
         """
         self = cls(host, port, client_id, timeout_s, max_frame, memory)
         connect_timeout_s = connect_timeout_s or timeout_s
@@ -133,9 +129,8 @@ class Connection:
         except TimeoutError:
             raise ConnectError(f"{self.peer}: no connection within {connect_timeout_s:g} s") from None
         except OSError as error:
-            reason = _reason(error, host)
             kind = TurnedAwayError if ssl and _was_there(error) else ConnectError
-            raise kind(f"{self.peer}: cannot connect: {reason}") from error
+            raise kind(f"{self.peer}: cannot connect: {reason(error, host)}") from error
         self._transport = transport
         try:
             await self._agree_on_versions(connect_timeout_s)
@@ -392,18 +387,6 @@ class Connection:
 def _was_there(error: OSError) -> bool:
     """Whether the attempt got as far as TLS."""
     return isinstance(error, tls.SSLError | ConnectionResetError | BrokenPipeError | ConnectionAbortedError)
-
-
-def _reason(error: OSError, host: str) -> str:
-    """The same words whichever event loop, and however many addresses the name has (asyncio puts the attempts
-    at all of them into one text)."""
-    if isinstance(error, socket.gaierror):
-        return f"unknown host {host} ({error.strerror})"
-    if isinstance(error, tls.SSLError):
-        return error.strerror or str(error)
-    numbers = [error.errno] if error.errno else [int(number) for number in _ERRNO.findall(str(error))]
-    words = [os.strerror(number) for number in dict.fromkeys(numbers)]
-    return "; ".join(words) or str(error) or "the connection was closed"
 
 
 def _name(request: type[Request[Any]]) -> str:

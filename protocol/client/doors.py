@@ -14,6 +14,7 @@ from protocol.client.errors import (
     ClientError,
     ConnectError,
     ConnectionLostError,
+    TokenError,
     TurnedAwayError,
 )
 
@@ -60,6 +61,11 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
         "this listener does not seem to speak TLS: look at security.protocol and the port",
     ),
     (r"SASL mechanism .* is refused", "the listener offers other mechanisms: set one as sasl.mechanism"),
+    (
+        r"token .* is refused",
+        "look at what its brokers want of a token (sasl.oauthbearer.expected.audience, expected.issuer,"
+        " jwks.endpoint.url there; scope here) and at the clocks",
+    ),
     (r"[Aa]uthenticat|password|credential|user .* is refused", _USER),
     (
         r"unknown host",
@@ -95,11 +101,14 @@ def explained(error: ClientError, name: str, bootstrap: str, protocol: str) -> C
 
     `to_do` says what to do about it, where nobody is there or somebody does not let this client in.
     """
+    where = f"{name} cannot be reached ({protocol} at {bootstrap})" if name else ""
+    where = f"{where or f'{bootstrap} cannot be reached ({protocol})'}: "
+    if isinstance(error, TokenError):
+        return error.again(where)
     if error.to_do:
         return error
     words = str(error).removeprefix(_NOBODY)
-    where = f"{name} cannot be reached ({protocol} at {bootstrap})" if name else ""
-    found = type(error)(f"{where or f'{bootstrap} cannot be reached ({protocol})'}: {words}")
+    found = type(error)(f"{where}{words}")
     if isinstance(error, AuthenticationError | ConnectionLostError | TurnedAwayError):
         found.to_do = advice(words, protocol)
     elif isinstance(error, ConnectError):

@@ -4,6 +4,8 @@ Each error names the broker (`host:port`) and the API. Answers with an error cod
 `protocol.errors.KafkaError`; bytes that make no sense are `DecodeError`.
 """
 
+from __future__ import annotations
+
 from protocol.errors import ProtocolError
 
 
@@ -40,3 +42,17 @@ class WrongClusterError(ClientError):
 
 class AuthenticationError(ClientError):
     """The broker refused the credentials. Asking again does not help."""
+
+
+class TokenError(ConnectError):
+    """There is no token to show to the broker (OAUTHBEARER), or it did not take one that was kept and is
+    forgotten now. `curable`: whether asking again may help."""
+
+    def __init__(self, what: str, to_do: str, *, curable: bool = True) -> None:
+        super().__init__(what)
+        self.to_do = to_do
+        self.curable = curable
+
+    def again(self, where: str = "") -> TokenError:
+        """The same, for another caller; `where` stands in front."""
+        return TokenError(where + self.what, self.to_do, curable=self.curable)

@@ -14,6 +14,7 @@ from protocol.client.errors import (
     ConnectError,
     ConnectionLostError,
     RequestTimeoutError,
+    TokenError,
     TurnedAwayError,
 )
 from protocol.client.frame_memory import FrameMemory
@@ -86,6 +87,8 @@ class ConnectionPool:
                 connect_timeout_s=self._connect_timeout_s,
                 memory=self._memory,
             )
+        except TokenError:
+            raise  # says nothing against the broker
         except (ConnectError, ConnectionLostError, RequestTimeoutError) as failure:
             # A peer that takes connections and drops them (a proxy, a dead tunnel) is as good as none.
             error = _not_connected(failure)

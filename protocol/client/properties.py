@@ -11,12 +11,14 @@ from difflib import get_close_matches
 from typing import Final
 
 from protocol.client.jaas import JaasError, parse_jaas
-from protocol.client.security import ClientSecurity, Sasl, SaslPlain, SaslScram
+from protocol.client.oauth import settings as oauth
+from protocol.client.security import ClientSecurity, Sasl, SaslPlain, SaslScram, SecuritySettingsError
 from protocol.client.tls import TlsSettings, client_context
 from protocol.scram import MECHANISMS
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-OFFERED: Final = ("PLAIN", *MECHANISMS)
+BY_PASSWORD: Final = ("PLAIN", *MECHANISMS)
+OFFERED: Final = (*BY_PASSWORD, *oauth.MECHANISMS)
 _NAMES: Final = (
     "security.protocol",
     "sasl.mechanism",
@@ -24,26 +26,25 @@ _NAMES: Final = (
     "sasl.jaas.config",
     "sasl.username",
     "sasl.password",
+    *oauth.TAKEN,
     "ssl.enabled.protocols",
     "ssl.endpoint.identification.algorithm",
     *("ssl." + name.replace("_", ".") for name in TlsSettings.__dataclass_fields__),
 )
 _PREFIXES: Final = ("security.protocol", "sasl.", "ssl.")
 _WITHOUT_EFFECT: Final = re.compile(
-    r"sasl\.(kerberos|login|oauthbearer|client)\..+"
+    r"sasl\.kerberos\..+"
     r"|ssl\.(protocol|provider|cipher\.suites|client\.auth|engine\.factory\.class"
     r"|(key|trust)manager\.algorithm|secure\.random\.implementation)"
 )
 """What Java's clients know besides (and a Connect worker: `ssl.client.auth`)."""
 
 
-class SecuritySettingsError(ValueError):
-    """A setting is wrong or missing; the message begins with its name."""
-
-
-def without_effect(name: str) -> bool:
-    """Whether a setting for security is one of Java's that is not taken here."""
-    return _WITHOUT_EFFECT.fullmatch(name) is not None
+def without_effect(name: str, mechanism: str = "") -> bool:
+    """Whether a setting for security is one of Java's that is not taken here, or not for this mechanism."""
+    if mechanism.strip() not in oauth.MECHANISMS and name in oauth.TAKEN:
+        return True
+    return name in oauth.PASSED_OVER or _WITHOUT_EFFECT.fullmatch(name) is not None
 
 
 def client_security(properties: Mapping[str, str]) -> ClientSecurity:
@@ -76,6 +77,9 @@ def _sasl(properties: Mapping[str, str]) -> Sasl:
         raise SecuritySettingsError(
             f"sasl.mechanism: is not set, and Java's GSSAPI is not offered; use {', '.join(OFFERED)}"
         )
+    if mechanism in oauth.MECHANISMS:
+        return oauth.sasl_bearer(mechanism, properties)
+    _offered(mechanism, OFFERED)
     if "sasl.jaas.config" in properties:
         return sasl_from_jaas(mechanism, properties["sasl.jaas.config"])
     missing = [name for name in ("sasl.username", "sasl.password") if name not in properties]
@@ -103,6 +107,6 @@ def sasl_of(mechanism: str, username: str, password: str) -> Sasl:
     return SaslScram(username, password, mechanism)
 
 
-def _offered(mechanism: str) -> None:
-    if mechanism not in OFFERED:
-        raise SecuritySettingsError(f"sasl.mechanism: {mechanism} is not offered; use {', '.join(OFFERED)}")
+def _offered(mechanism: str, offered: tuple[str, ...] = BY_PASSWORD) -> None:
+    if mechanism not in offered:
+        raise SecuritySettingsError(f"sasl.mechanism: {mechanism} is not offered; use {', '.join(offered)}")

@@ -15,7 +15,13 @@ from typing import TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_delay
 from tenacity.wait import wait_exponential, wait_random
 
-from protocol.client.errors import AuthenticationError, ClientError, NotSupportedError, WrongClusterError
+from protocol.client.errors import (
+    AuthenticationError,
+    ClientError,
+    NotSupportedError,
+    TokenError,
+    WrongClusterError,
+)
 from protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -41,6 +47,8 @@ def may_be_cured(error: BaseException) -> bool:
     """Whether the same request may succeed later."""
     if isinstance(error, KafkaError):
         return error.retriable
+    if isinstance(error, TokenError):
+        return error.curable
     hopeless = NotSupportedError | AuthenticationError | WrongClusterError
     return isinstance(error, ClientError) and not isinstance(error, hopeless)
 

@@ -178,7 +178,8 @@ class _Reader:
             else:
                 self._said.wrong(found.get(beside) or address, str(error))
             return None
-        for item in (item for name, item in found.items() if without_effect(name)):
+        mechanism = properties.get("sasl.mechanism", "")
+        for item in (item for name, item in found.items() if without_effect(name, mechanism)):
             self._said.note(item, "is not taken here, where no Java runs: what counts is in the other lines")
         return {"alias": alias, "bootstrap": address.text.strip(), "properties": properties}
 

@@ -132,7 +132,7 @@ def secure_side(
     store = authority.store("client")
     with ExitStack() as stack:
         if kind == KAFKA:
-            ports = stack.enter_context(_kafka(directory, names, texts))
+            ports = stack.enter_context(kafka_listening(names, texts))
             side = SecureSide(ports, authority, store, None)
         else:
             where = {"listeners": ",".join(f"{name}://127.0.0.1:0" for name in names)}
@@ -153,9 +153,10 @@ def listening(broker: BrokerProcess) -> dict[str, int]:
 
 
 @contextmanager
-def _kafka(
-    directory: Path, listeners: tuple[str, ...], settings: Mapping[str, str]
+def kafka_listening(
+    listeners: tuple[str, ...], settings: Mapping[str, str], jvm: str = ""
 ) -> Iterator[dict[str, int]]:
+    """Ports of Apache Kafka's listeners, PLAINTEXT among them; `jvm`: options of its Java."""
     script = kafka_script()
     with ExitStack() as sockets:
         bound = [sockets.enter_context(socket.socket()) for _ in (*listeners, "CONTROLLER")]
@@ -177,6 +178,7 @@ def _kafka(
         "INTEROP_CONTROLLER_PORT": str(numbers[-1]),
         "INTEROP_WAIT_S": "240",
         "INTEROP_BROKER_HEAP": "-Xms128m -Xmx512m",
+        "INTEROP_JVM_OPTS": jvm,
     }
     pairs = [f"{key}={text}" for key, text in texts.items()]
     try:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from protocol.client import SaslPlain, SaslScram
 from protocol.client.jaas import JaasError, parse_jaas
-from protocol.client.properties import SecuritySettingsError, client_security, without_effect
+from protocol.client.properties import client_security, without_effect
+from protocol.client.security import SecuritySettingsError
 from protocol.client.tls import TlsSettings, TlsSettingsError, client_context, server_context
 from tests.support.certificates import Authority
 
@@ -86,10 +87,10 @@ def test_names_and_passwords():
         (
             {
                 "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "OAUTHBEARER",
-                "sasl.jaas.config": 'M required clientId="x";',
+                "sasl.mechanism": "GSSAPI",
+                "sasl.jaas.config": 'M required useKeyTab="x";',
             },
-            "OAUTHBEARER is not offered; use PLAIN",
+            "GSSAPI is not offered; use PLAIN",
         ),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": JAAS}, "sasl.mechanism: is not set"),
         (

@@ -368,8 +368,8 @@ def test_a_connectors_own_settings_of_clients_count():
             "line 6: A.ssl.trustore.location: is no setting of Kafka's clients; did",
         ),
         (
-            "A.security.protocol = SASL_SSL\nA.sasl.mechanism = AWS_MSK_IAM\nA.sasl.jaas.config = x y;",
-            "line 7: A.sasl.mechanism: AWS_MSK_IAM is not offered",
+            "A.security.protocol = SASL_SSL\nA.sasl.mechanism = GSSAPI\nA.sasl.jaas.config = x y;",
+            "line 7: A.sasl.mechanism: GSSAPI is not offered",
         ),
         ("A.sasl.jaas.config = ${env:NOT_SET_ANYWHERE}", "NOT_SET_ANYWHERE is not set"),
         ("A.consumer.auto.offset.reset = none", "neither earliest nor latest"),

@@ -91,8 +91,8 @@ def test_a_password_shows_nowhere(secured: Topology, tmp_path: Path) -> None:
         (
             "security.protocol: SASL_PLAINTEXT\nsasl.mechanism: OAUTHBEARER\nsasl.username: a\n"
             "sasl.password: 'secret'",
-            11,
-            "OAUTHBEARER is not offered",
+            9,
+            "sasl.oauthbearer.token.endpoint.url: is not set",
         ),
         ("security.protocol: SASL_PLAINTEXT\nsasl.mechanism: PLAIN\nsasl.username: a", 9, "sasl.password"),
         ("security.protocol: SSL\nssl.truststore.location: nowhere.pem", 11, "No such file"),
