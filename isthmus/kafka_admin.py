@@ -43,8 +43,11 @@ def client_settings(cluster: str, file: Path | None) -> dict[str, Any]:
 def admin_client(cluster: str, file: Path | None) -> AdminClient:
     """An admin client whose cluster answers, or the end of the command saying that it does not."""
     settings = client_settings(cluster, file)
-    client = AdminClient(settings)
+    # librdkafka waits ten seconds for a token and does not say why there is none.
+    if "oauth_cb" in settings and (why := asyncio.run(_not_let_in(access_of(cluster, file)))):
+        fail(why)
     try:
+        client = AdminClient(settings)  # waits for a token, where the cluster wants one
         client.list_topics(timeout=10)
     except KafkaException as error:
         silent = named_outage(cluster, file) or asyncio.run(_not_let_in(access_of(cluster, file)))

@@ -117,18 +117,19 @@ async def test_links_go_on_over_many_tokens_and_sessions_with_every_record_once(
 
 async def test_a_file_is_read_again_for_each_connection(guarded: Guarded, tmp_path: Path) -> None:
     """Something else keeps the token in it; the one of before has ended."""
-    file = tmp_path / "token"
-    file.write_text(guarded.provider.token(exp=time.time() + 1))
+    file, ends = tmp_path / "token", time.time() + LIFETIME_S
+    file.write_text(guarded.provider.token(exp=ends))
     access = guarded.access(sasl_oauthbearer_token_endpoint_url=file.as_uri())
     async with access.client("tests") as client:
         first = await client.any_connection()
-        file.write_text(f"\n{guarded.provider.token(exp=time.time() + 60)}\n")
+        file.write_text(f"\n{guarded.provider.token(exp=ends + 60)}\n")
 
         async def on_another() -> bool:
             await client.metadata(())
-            return await client.any_connection() is not first
+            return time.time() > ends + 0.5
 
-        await eventually(on_another, "another session has begun")
+        await eventually(on_another, "the first token has ended")
+        assert await client.any_connection() is not first
 
 
 async def test_who_is_not_let_in_is_told_why(guarded: Guarded) -> None:
