@@ -91,7 +91,12 @@ def _lost(
     readable = {name: place for place, rows in committed.items() for _, name in rows}
     kept = {name: place for place, rows in stored.items() for _, name in rows}
     saved = {name: cut.place for cut in cuts for name in cut.names}
-    gone = {place: may_be_gone(place, rows, history, end) for place, rows in committed.items()}
+    cut_off: dict[Place, list[frozenset[bytes]]] = defaultdict(list)
+    for cut in cuts:
+        cut_off[cut.place].append(cut.names)
+    gone = {
+        place: may_be_gone(place, rows, history, end, cut_off[place]) for place, rows in committed.items()
+    }
     for name, place in history.acknowledged.items():
         if readable.get(name) == place or place[0] in end.deleted:
             continue

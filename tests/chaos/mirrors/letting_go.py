@@ -7,7 +7,7 @@ then (its mark). So one that had its mark before another was sent stands before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tests.chaos.mirrors.history import History, Place
 from tests.chaos.mirrors.topics import End, keeps
@@ -19,20 +19,32 @@ def number_of(name: bytes) -> int:
     return int(name.rpartition(b"/")[2])
 
 
-def may_be_gone(place: Place, rows: Rows, history: History, end: End) -> Callable[[bytes], bool]:
-    """Asked of names that are not among the `rows` that readers may read there."""
+def may_be_gone(
+    place: Place, rows: Rows, history: History, end: End, cut_off: Iterable[Collection[bytes]] = ()
+) -> Callable[[bytes], bool]:
+    """Asked of names that are not among the `rows` that readers may read there. `cut_off`: what was saved of
+    each stretch that a side had of its own there."""
     topic = keeps(place[0])
     if topic.keys:
-        return _superseded(rows, history)
+        in_log = _superseded((name for _, name in rows), history)
+        in_stretches = [_superseded_within(names, history) for names in cut_off if names]
+        return lambda name: in_log(name) or any(within(name) for within in in_stretches)
     if topic.is_tail:
         return _before(place, rows, history, end)
     return lambda name: False
 
 
-def _superseded(rows: Rows, history: History) -> Callable[[bytes], bool]:
+def _superseded_within(names: Collection[bytes], history: History) -> Callable[[bytes], bool]:
+    """It stood in that stretch, and a later one of its key is saved: what both sides had is no side's own."""
+    first = min((history.written[name].mark for name in names if name in history.written), default=None)
+    later = _superseded(names, history)
+    return lambda name: first is not None and first < number_of(name) and later(name)
+
+
+def _superseded(names: Iterable[bytes], history: History) -> Callable[[bytes], bool]:
     """A later one of its key is there."""
     newest: dict[bytes | None, float] = {}
-    for _, name in rows:
+    for name in names:
         written = history.written.get(name)
         mark = float("inf") if written is None else written.mark  # sent, and nobody knows when it was stored
         key = history.keys.get(name)

@@ -121,6 +121,26 @@ def test_of_a_compacted_topic_the_last_record_of_each_key_has_to_be_there(rows, 
     assert [text.rpartition(" ")[2] for text in found.anomalies["lost"]] == lost
 
 
+@pytest.mark.parametrize(
+    ("saved", "lost"),
+    [
+        (["w1/5", "w0/9"], ["w0/3"]),
+        (["w1/5"], ["w0/3", "w0/7", "w0/9"]),
+        (["w0/9"], ["w0/3", "w0/7", "w1/5"]),
+        ([], ["w0/3", "w0/7", "w0/9", "w1/5"]),
+    ],
+    ids=["in the stretch", "no later one", "before what is saved", "nothing saved"],
+)
+def test_what_a_side_had_of_its_own_is_compacted_by_what_it_had_of_its_own(saved, lost) -> None:
+    """Records 3 (on both sides), 5, 7 and 9 (on one), all of key `a` but 5; the log has older ones."""
+    rows = [(0, b"w0/1"), (1, b"w1/2")]
+    sent = {b"w0/1": (b"a", 0, 1), b"w1/2": (b"b", 0, 2)}
+    sent |= {b"w0/3": (b"a", 0, 3), b"w1/5": (b"b", 0, 6), b"w0/7": (b"a", 0, 8), b"w0/9": (b"a", 0, 9)}
+    cut = Cut("east", KEYS, 3, 9, frozenset(name.encode() for name in saved))
+    found = judge({KEYS: rows}, {KEYS: rows}, [cut], left(KEYS, rows, sent), ["group-1"])
+    assert sorted(found.anomalies["lost"]) == [f"{KEYS} {name}" for name in lost]
+
+
 def test_an_older_record_of_a_key_does_not_stand_for_a_later_one() -> None:
     sent = {b"w0/1": (b"a", 0, 3), b"w1/9": (b"a", 0, 9)}
     rows = [(0, b"w0/1")]
