@@ -88,7 +88,12 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         dict(desired.settings),
         mirrors_json(progress.mirrors),
         link_standing(
-            workers, settings.name, known=has_topic, source_problem=problem, paused=desired.paused_as_a_whole
+            workers,
+            settings.name,
+            known=has_topic,
+            source_problem=problem,
+            paused=desired.paused_as_a_whole,
+            handed_back_ms=progress.mirrormaker.handed_back_ms if progress.mirrormaker is not None else 0,
         ),
         next((dict(one.groups) for one in workers if one.leads and not one.silent), {}),
         topic_latencies(workers),

@@ -23,12 +23,18 @@ def link_standing(
     known: bool,
     source_problem: str = "",
     paused: Wish | None = None,
+    handed_back_ms: int = 0,
 ) -> dict[str, Any]:
     """`state`, `waits_for`, `since_ms` (None: not known), `reason`, `to_do`.
 
     `known`: the link has a progress topic at the target. `paused`: who has paused all of it, and why.
+    `handed_back_ms`: since when MirrorMaker 2 copies; 0: it does not.
     """
     fresh = [one for one in workers if not one.silent]
+    if not fresh and handed_back_ms:
+        to_do = "nothing while MirrorMaker 2 is to copy; else stop that first, then start the link"
+        reason = "MirrorMaker 2 has its work"
+        return _standing(NOT_RUNNING, since_ms=handed_back_ms, reason=reason, to_do=to_do)
     if not fresh:
         return _nobody(workers, link, known=known, source_problem=source_problem)
     ends = link.split("->")

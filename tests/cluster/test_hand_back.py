@@ -11,6 +11,7 @@ from protocol.client import ClusterClient
 from protocol.records import Codec, Record
 from protocol.types import TopicPartition
 from replicator.layouts import OffsetSync
+from replicator.link_report import link_report
 from replicator.mirrormaker.connect_offsets import partition_of
 from replicator.mirrormaker.handing_back import NotHandedBackError, hand_back
 from replicator.mirrormaker.takeover import StillRunningError
@@ -134,6 +135,8 @@ async def test_there_and_back_and_there_again_copies_each_record_once(played):
     assert played.offsets_topic not in (await played.west.metadata(None)).topics
     done = await played.hand_back()
     assert done == shown
+    standing = (await link_report(played.link)).standing
+    assert (standing["state"], standing["reason"]) == ("not running", "MirrorMaker 2 has its work")
     place = partition_of(played.key(), PARTITIONS), played.key()
     assert await played.stored() == {place: b'{"offset":99}'}
     configs = (await played.west.describe_configs([played.offsets_topic]))[played.offsets_topic]

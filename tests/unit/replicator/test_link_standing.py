@@ -126,3 +126,14 @@ def test_percentiles_of_a_topic_are_those_of_all_its_records_on_all_workers():
     assert found["orders"]["p50"] < 0.0022
     assert 0.5 <= found["orders"]["p99"] < 0.54
     assert found["orders"]["max"] >= 4
+
+
+def test_a_link_that_was_handed_back_is_not_to_be_started_beside_mirrormaker():
+    found = standing(handed_back_ms=7)
+    assert (found["state"], found["since_ms"], found["reason"]) == (
+        "not running",
+        7,
+        "MirrorMaker 2 has its work",
+    )
+    assert "stop that first" in found["to_do"]
+    assert standing(worker("a"), handed_back_ms=7)["state"] == "running"
