@@ -23,6 +23,7 @@ from connectors.partition_runs import PartitionRun, PartitionRuns
 from connectors.settings import BackupSettings, Progress, Report, quiet
 from connectors.topic_facts import Range, TopicFacts, describe_topics, known_ranges
 from protocol.client import ClusterClient
+from protocol.counted import counted
 from protocol.types import TopicPartition, uuid_from_text
 from transfer.kafka.source import KafkaSource
 from transfer.ledger import Lineage, PartitionLedger
@@ -55,7 +56,12 @@ async def backup(settings: BackupSettings, progress: Report = quiet) -> Manifest
             problems=(*problems, *made.problems()),
         )
         await catalogue.write_manifest(store, manifest)
-    _log.info("backup %s: %d records, %d bytes", manifest.backup_id, manifest.records, manifest.bytes)
+    _log.info(
+        "backup %s: %s, %s",
+        manifest.backup_id,
+        counted(manifest.records, "record"),
+        counted(manifest.bytes, "byte"),
+    )
     return manifest
 
 

@@ -18,6 +18,7 @@ from connectors.settings import RestoreSettings
 from connectors.topic_facts import overrides, ranges
 from protocol.client import ClusterClient
 from protocol.client.metadata import TopicMetadata
+from protocol.counted import counted
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.types import TopicPartition, uuid_to_text
 
@@ -104,7 +105,8 @@ async def _look(
     count = len(topic.partitions)
     if len(found.partitions) != count:
         return None, [
-            f"topic {target} exists with {len(found.partitions)} partitions, the backup has {count}"
+            f"topic {target} exists with {counted(len(found.partitions), 'partition')}, the backup has"
+            f" {count}"
         ]
     if begun is not None and begun.target == target and begun.topic_id in ("", topic_id):
         return begun.model_copy(update={"topic_id": topic_id}), []
@@ -115,8 +117,8 @@ async def _look(
     records = sum(found.end - found.start for found in held.values())
     if records:
         return None, [
-            f"topic {target} exists and holds {records} records; restore under another name (rename or "
-            "prefix), or delete it first"
+            f"topic {target} exists and holds {counted(records, 'record')}; restore under another name"
+            " (rename or prefix), or delete it first"
         ]
     bases = tuple(held[TopicPartition(target, index)].end for index in range(count))
     own = overrides((await client.describe_configs([target]))[target])

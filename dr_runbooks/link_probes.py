@@ -14,6 +14,7 @@ from dr_runbooks.engine import Context
 from dr_runbooks.probes import probe_client
 from dr_runbooks.registry import NotYet, Result, probe
 from protocol.client import LATEST, ClusterClient
+from protocol.counted import counted
 from protocol.errors import ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.acknowledgements import Difference
@@ -118,7 +119,8 @@ async def _drained(context: Context, link: str) -> int:
     if left:
         where = [f"{tp.topic}-{tp.partition}" for tp in left]
         raise NotYet(
-            f"{link}: {sum(left.values())} records to copy in {len(left)} partitions: {_some(where)}"
+            f"{link}: {counted(sum(left.values()), 'record')} to copy in {counted(len(left), 'partition')}:"
+            f" {_some(where)}"
         )
     if lacks:
         raise NotYet(f"{link} lacks what nobody has acknowledged: {_some([str(lack) for lack in lacks])}")

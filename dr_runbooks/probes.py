@@ -21,6 +21,7 @@ from protocol.client.errors import (
     TokenError,
     TurnedAwayError,
 )
+from protocol.counted import counted
 from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 
@@ -78,7 +79,7 @@ async def cluster_serving(context: Context, cluster: str) -> Result:
         if partition.leader < 0
     ]
     if leaderless:
-        raise NotYet(f"{len(leaderless)} partitions without a leader: {', '.join(leaderless[:5])}")
+        raise NotYet(f"{counted(len(leaderless), 'partition')} without a leader: {', '.join(leaderless[:5])}")
     return {"brokers": sorted(metadata.brokers), "topics": len(metadata.topics)}
 
 

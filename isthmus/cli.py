@@ -6,6 +6,7 @@ Command modules are imported when their command is used, so that a broker does n
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -120,3 +121,8 @@ def main() -> None:
         # The reader of our output went away (`isthmus topics list | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet
+        sys.exit(f"isthmus: {error}")

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, PartitionMetadata, ResourceType
 
+from protocol.counted import counted
+
 FIRST_S = 5.0
 AGAIN_S = 30.0
 _ASK_S = 3.0
@@ -41,7 +43,7 @@ class Silence:
         silent = self._now() - self._since
         if silent >= self._next:
             self._next = silent + AGAIN_S
-            records = f"{waiting} record{'s' if waiting != 1 else ''}"
+            records = counted(waiting, "record")
             self._say(f"no acknowledgement for {silent:.0f} s, {records} waiting, still trying{self._why()}")
 
 

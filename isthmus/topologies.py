@@ -32,7 +32,8 @@ def open_topology(file: Path, data_directory: Path | None = None) -> Topology:
     try:
         topology = load_topology(file)
     except TopologyError as error:
-        fail(str(error), USAGE)
+        default = " (the file where none is named: name yours)" if file == DEFAULT_FILE else ""
+        fail(f"{error}{default if not file.exists() else ''}", USAGE)
     if data_directory is None:
         return topology
     return topology.model_copy(update={"data_directory": data_directory.resolve()})

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient, Isolation
+from protocol.counted import counted
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition, uuid_to_text
 from replicator.piecemeal import piecemeal
@@ -58,7 +59,10 @@ async def ends_now(
         return found, str(error)
     brokers = ", ".join(str(node) for node in sorted(silent))
     missing = sum(silent.values())
-    return found, f"no answer of broker {brokers} of {source.alias}: {missing} partitions" if silent else ""
+    return (
+        found,
+        f"no answer of broker {brokers} of {source.alias}: {counted(missing, 'partition')}" if silent else "",
+    )
 
 
 async def source_ends(

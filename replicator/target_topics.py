@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from protocol.client import ClusterClient, ConfigEntry, NewTopic, RetryPolicy
+from protocol.counted import counted
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from replicator.discovery import Wanted
 from replicator.filters import PatternList
@@ -122,7 +123,9 @@ class TargetTopics:
             [NewTopic(topic.target_name, partitions, self._replication_factor, settings)], retry=_SOON
         )
         self._remember(name, settings)
-        _log.info("created topic %s with %d partitions", topic.target_name, len(topic.source.partitions))
+        _log.info(
+            "created topic %s with %s", topic.target_name, counted(len(topic.source.partitions), "partition")
+        )
 
     async def _known(self, settings: dict[str, str]) -> dict[str, str]:
         """Those that the target knows: one that it does not would keep the topic from being made."""
@@ -138,7 +141,9 @@ class TargetTopics:
 
     async def _grow(self, topic: Wanted) -> None:
         await self._target.create_partitions({topic.target_name: len(topic.source.partitions)}, retry=_SOON)
-        _log.info("grew topic %s to %d partitions", topic.target_name, len(topic.source.partitions))
+        _log.info(
+            "grew topic %s to %s", topic.target_name, counted(len(topic.source.partitions), "partition")
+        )
 
     async def sync_settings(self, wanted: Collection[Wanted]) -> dict[str, dict[str, str | None]]:
         """Sets at the target what differs from the source, and takes back what this link had set and the

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from protocol.client import Metadata, PartitionMetadata, TopicMetadata
+from protocol.counted import counted
 from protocol.types import TopicPartition
 from topology.moves import Move
 
@@ -72,7 +73,7 @@ class PartitionHealth:
             yield "no partition acknowledges a write with acks=all"
         elif self.unwritable:
             yield f"{_some(self.unwritable)}: no write with acks=all is acknowledged"
-        size = f"{_counted(self.partitions, 'partition')} of {_counted(self.topics, 'topic')}"
+        size = f"{counted(self.partitions, 'partition')} of {counted(self.topics, 'topic')}"
         found = [
             f"{len(names)} {what}"
             for names, what in (
@@ -168,10 +169,6 @@ def _newest_of(topic: TopicMetadata, views: Mapping[int, Metadata]) -> TopicMeta
 
 def _epochs(view: Metadata) -> int:
     return sum(each.leader_epoch for topic in view.topics.values() for each in topic.partitions.values())
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def _some(partitions: tuple[TopicPartition, ...]) -> str:

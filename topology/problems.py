@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from protocol.counted import counted
+
 
 @dataclass(frozen=True, order=True)
 class Problem:
@@ -30,7 +32,7 @@ class TopologyError(Exception):
         if count == 1 and not self.problems[0].line:
             super().__init__(f"{source} {self.problems[0].message}")
             return
-        head = f"{source}: {count} problem{'s' if count != 1 else ''}"
+        head = f"{source}: {counted(count, 'problem')}"
         super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from protocol.counted import counted
 from replicator.cycles import would_circle
 from topology.models import LINK, SITE_PAIR
 from topology.problems import suggestion
@@ -103,7 +104,7 @@ def _brokers(document: dict[str, Any]) -> Iterator[Found]:
             if isinstance(factor, int) and count and factor > count:
                 yield (
                     ("clusters", cluster, "topics", topic, "replication_factor"),
-                    f"is {factor}, but {cluster} has {count} broker{'s' if count != 1 else ''}",
+                    f"is {factor}, but {cluster} has {counted(count, 'broker')}",
                 )
 
 

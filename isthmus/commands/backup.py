@@ -13,6 +13,7 @@ from isthmus.progress import ProgressDisplay
 from isthmus.stores import Asked, BackupId, BackupName, pick_backup, run_connectors
 from isthmus.times import shown
 from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology
+from protocol.counted import counted
 
 if TYPE_CHECKING:
     from connectors.manifest import Manifest
@@ -130,7 +131,8 @@ def validate(
     if as_json:
         print_json({**found.model_dump(), "held_up": _held_up(manifest)})
     else:
-        say(f"{found.backup_id}: {found.objects} objects, {found.records} records, {found.bytes} bytes")
+        records, size = counted(found.records, "record"), counted(found.bytes, "byte")
+        say(f"{found.backup_id}: {counted(found.objects, 'object')}, {records}, {size}")
         for damage in found.damaged:
             say(f"damaged: {damage}")
         if not found.damaged:

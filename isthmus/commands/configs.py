@@ -17,6 +17,7 @@ from isthmus.commands import min_isr
 from isthmus.commands.topics import pairs
 from isthmus.kafka_admin import Cluster, Json, TopologyFile, admin_client, answer
 from isthmus.output import USAGE, fail, print_json, print_table, say
+from protocol.counted import counted
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Settings of topics.")
 app.add_typer(min_isr.app, name="min-isr")
@@ -76,4 +77,4 @@ def set_configs(
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
     client = admin_client(cluster, file)
     answer(client.incremental_alter_configs([resource])[resource], f"settings of {topic}")
-    say(f"{topic}: {len(changes)} setting{'s' if len(changes) != 1 else ''} changed")
+    say(f"{topic}: {counted(len(changes), 'setting')} changed")

@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Message, Top
 
 from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_settings
 from isthmus.output import FAILED, fail, note
+from protocol.counted import counted
 
 
 def consume(
@@ -54,7 +55,7 @@ def consume(
     finally:
         consumer.close()
     if count is not None:
-        note(f"{count} record{'s' if count != 1 else ''} read from {topic}")
+        note(f"{counted(count, 'record')} read from {topic}")
 
 
 def _print(

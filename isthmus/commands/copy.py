@@ -12,6 +12,7 @@ import typer
 
 from isthmus.addresses import told
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
+from protocol.counted import counted
 
 if TYPE_CHECKING:
     from replicator.copy_watch import CopyProgress, CopyResult
@@ -158,7 +159,10 @@ async def _copy(request: CopyRequest, *, dry_run: bool, as_json: bool) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     partitions = sum(topic.partitions for topic in plan.topics)
     where = plan.settings.progress_topic
-    note(f"copying {len(plan.topics)} topics ({partitions} partitions); progress is in {where}")
+    note(
+        f"copying {counted(len(plan.topics), 'topic')} ({counted(partitions, 'partition')});"
+        f" progress is in {where}"
+    )
     with _Display() as show:
         result = await run_copy(plan, stop, until_now=request.until_now, show=show)
     _show_result(plan, result, until_now=request.until_now, as_json=as_json)
@@ -213,7 +217,7 @@ def _show_result(plan: CopyPlan, result: CopyResult, *, until_now: bool, as_json
             }
         )
         return
-    say(f"copied {done.records:,} records, {done.bytes / 1e6:,.1f} MB in {done.seconds:.1f} s")
+    say(f"copied {counted(done.records, 'record', ',')}, {done.bytes / 1e6:,.1f} MB in {done.seconds:.1f} s")
     for partition, reason in sorted(result.left.items()):
         say(f"not copied: {partition}: {reason}")
     for partition, gaps in sorted(result.gaps.items()):
@@ -253,7 +257,7 @@ def _line(progress: CopyProgress) -> str:
     share = f" ({100 * progress.offsets // progress.total} %)" if progress.total else ""
     speed = f"{progress.bytes_per_second / 1e6:.1f} MB/s"
     rest = f", {_duration(left)} left" if left is not None else ""
-    return f"copied {progress.records:,} records{share}, {speed}{rest}"
+    return f"copied {counted(progress.records, 'record', ',')}{share}, {speed}{rest}"
 
 
 def _duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from isthmus.kafka_admin import Cluster, Json, TopologyFile, Yes, admin_client, answer, answers, end_with
 from isthmus.output import confirm, fail, note, print_json, print_table, say
 from isthmus.times import moment_ms
+from protocol.counted import counted
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Consumer groups of a Kafka cluster.")
 Group = Annotated[str, typer.Argument(help="group", show_default=False)]
@@ -46,7 +47,7 @@ def describe(group: Group, cluster: Cluster, file: TopologyFile = None, as_json:
     if as_json:
         print_json({"group": group, "state": state, "members": len(described.members), "offsets": rows})
         return
-    say(f"{group}: {state}, {len(described.members)} member{'s' if len(described.members) != 1 else ''}")
+    say(f"{group}: {state}, {counted(len(described.members), 'member')}")
     columns = ("topic", "partition", "committed", "end", "lag", "member")
     print_table(columns, [[row[column] for column in columns] for row in rows])
 

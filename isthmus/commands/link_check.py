@@ -11,6 +11,7 @@ from isthmus.link_files import open_link_file
 from isthmus.links import File, Json
 from isthmus.output import DIFFERENCES, FAILED, note, print_json, say
 from isthmus.topologies import DEFAULT_FILE
+from protocol.counted import counted
 
 if TYPE_CHECKING:
     from replicator.preflight import Finding
@@ -64,7 +65,11 @@ def _show(found: dict[str, list[Finding]], strict: bool, as_json: bool) -> bool:
         for finding in findings:
             say(f"{name}: {finding}")
         count = sum(finding.level in bad for finding in findings)
-        say(f"{name}: {len(findings)} findings, {count} of them errors" if findings else f"{name}: ready")
+        say(
+            f"{name}: {counted(len(findings), 'finding')}, {counted(count, 'error')} among them"
+            if findings
+            else f"{name}: ready"
+        )
     if as_json:
         print_json(rows)
     return any(finding.level in bad for findings in found.values() for finding in findings)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.links import File, Json, LinkName, link_of, target_only
-from isthmus.output import USAGE, fail, print_json, say
+from isthmus.output import FAILED, USAGE, fail, print_json, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
 
@@ -158,7 +158,7 @@ def _do(
     as_json: bool,
     ask: Callable[[LinkSettings, Scope], Coroutine[Any, Any, Asked]],
 ) -> None:
-    from replicator.workers.asking import NotAsked
+    from replicator.workers.asking import NotAsked, WronglyAsked
     from replicator.workers.control import Scope
 
     if partition is not None and topic is None:
@@ -167,7 +167,7 @@ def _do(
     try:
         done = run_connectors(lambda: ask(settings, Scope(topic, partition)), target_only(asked))
     except NotAsked as error:
-        fail(str(error))
+        fail(str(error), USAGE if isinstance(error, WronglyAsked) else FAILED)
     if as_json:
         print_json({"link": link, **done.to_json()})
         return

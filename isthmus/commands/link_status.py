@@ -12,6 +12,7 @@ from isthmus.links import File, Json, LinkName, link_of, target_only
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE, unanswered
+from protocol.counted import counted
 
 if TYPE_CHECKING:
     from replicator.link_report import LinkReport
@@ -127,15 +128,18 @@ def _show(rows: list[dict[str, Any]]) -> None:
             )
         if row["drops"]:
             say(
-                f"drops: {where} the mirror drops its {row['drops']} records before that gap when it goes on:"
-                " the source has none of them any more"
+                f"drops: {where} the mirror drops its {counted(row['drops'], 'record')} before that gap when it"
+                " goes on: the source has none of them any more"
             )
         for start, end, reason in row["superseded"]:
             at = f"{row['at_target']}-{row['partition']}"
             known = noted(row, "superseded", start, end)
             say(f"superseded: {at} offsets {start} to {end}: {reason}{known}")
         if row["left_out"]:
-            say(f"left out: {where} {row['left_out']} records that have been at the target (origin_headers)")
+            say(
+                f"left out: {where} {counted(row['left_out'], 'record')} that have been at the target"
+                " (origin_headers)"
+            )
         for text in row["notes"]:
             say(f"note: {where} {text}")
         if row["paused"]:
@@ -196,7 +200,7 @@ def _show_workers(report: LinkReport) -> None:
         lead = ", leads" if one["leads"] else ""
         silent = ", silent" if one["silent"] else ""
         rest = f", {one['rest']}" if one["rest"] else ""
-        has = f"{one['partitions']} partitions, {one['rate']} bytes/s"
+        has = f"{counted(one['partitions'], 'partition')}, {one['rate']} bytes/s"
         waits = f", {one['standing']['state']}" if one["standing"].get("waits_for") else ""
         say(f"worker: {one['worker']}: {has}{lead}{waits}{silent}{rest}{_delivery(one['guarantee'])}")
         for what, problem in one["problems"].items():
@@ -212,4 +216,5 @@ def _delivery(guarantee: dict[str, Any]) -> str:
     age, aborted = guarantee["last_commit_age_s"], guarantee["aborted"]
     last = "nothing committed yet" if age is None else f"last commit {age:.1f} s before it said so"
     why = f", the last: {guarantee['last_abort']}" if guarantee["last_abort"] else ""
-    return f", exactly once ({last}, {guarantee['committed']} commits, {aborted} aborts{why})"
+    counts = f"{counted(guarantee['committed'], 'commit')}, {counted(aborted, 'abort')}"
+    return f", exactly once ({last}, {counts}{why})"

@@ -14,6 +14,7 @@ from isthmus.kafka_admin import Cluster, TopologyFile, Yes
 from isthmus.output import DIFFERENCES, USAGE, confirm, fail, note, say
 from isthmus.topologies import access_of, named_outage
 from protocol.client import ClusterClient
+from protocol.counted import counted
 
 T = TypeVar("T")
 
@@ -47,14 +48,14 @@ def lower(
 
     changes = _with_client(cluster, file, lambda client: plan_lowering(client, to))
     if not changes:
-        say(f"nothing to do: no topic wants more than {to} replicas in sync")
+        say(f"nothing to do: no topic wants more than {counted(to, 'replica')} in sync")
         return
     lines = [f"  {change.topic}: {change.before} -> {change.after}" for change in changes]
-    confirm("\n".join([f"min.insync.replicas of {len(changes)} topics:", *lines]), yes=yes)
+    confirm("\n".join([f"min.insync.replicas of {counted(len(changes), 'topic')}:", *lines]), yes=yes)
     _with_client(cluster, file, lambda client: do_lower(client, changes, undo))
     where = "" if file is None else f" -f {shlex.quote(str(file))}"
     back = f"isthmus configs min-isr restore --cluster {cluster}{where} --undo {shlex.quote(str(undo))}"
-    say(f"{len(changes)} topics lowered to {to}; take it back with: {back}")
+    say(f"{counted(len(changes), 'topic')} lowered to {to}; take it back with: {back}")
 
 
 @app.command()
@@ -80,10 +81,13 @@ def restore(
     for item in short[:10]:
         note(f"{item.topic}-{item.partition}: {item.in_sync} in sync, {item.wanted} would be needed")
     if short and not force:
-        note(f"nothing done: {len(short)} partitions would refuse acks=all writes: wait, or say --force")
+        note(
+            f"nothing done: {counted(len(short), 'partition')} would refuse acks=all writes: wait, or say"
+            " --force"
+        )
         raise typer.Exit(DIFFERENCES)
     lines = [f"  {change.topic}: {change.after} -> {change.before}" for change in changes]
-    confirm("\n".join([f"min.insync.replicas of {len(changes)} topics:", *lines]), yes=yes)
+    confirm("\n".join([f"min.insync.replicas of {counted(len(changes), 'topic')}:", *lines]), yes=yes)
     _with_client(cluster, file, lambda client: do_restore(client, changes, undo))
     say(f"{len(changes)} topics are as before")
 

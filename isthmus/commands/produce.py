@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_settings
 from isthmus.output import USAGE, fail, note
 from isthmus.silence import Silence, reason
+from protocol.counted import counted
 
 _LARGEST = 100_000_000
 """Bytes of a record; brokers take no larger request (`socket.request.max.bytes`)."""
@@ -73,7 +74,7 @@ def produce(
         silence.look(waiting)
     if failures:
         fail(f"{len(failures)} of {count} records were not written; the first: {failures[0]}")
-    note(f"{count} record{'s' if count != 1 else ''} written to {topic}")
+    note(f"{counted(count, 'record')} written to {topic}")
 
 
 def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:

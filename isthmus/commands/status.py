@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.output import DIFFERENCES, print_json, print_table, say
+from isthmus.output import DIFFERENCES, note, print_json, print_table, say
 from isthmus.topologies import DEFAULT_FILE
 
 if TYPE_CHECKING:
@@ -43,7 +43,12 @@ def status(
 
     topology = open_topology(file)
     runtime = open_runtime(topology)
-    rows = run_control(request(runtime, "status"), file)
+    try:
+        rows = run_control(request(runtime, "status"), file)
+    except typer.Exit:
+        if topology.links:
+            note(f"links that isthmus replicate runs: isthmus links status LINK --topology {file}")
+        raise
     problems, health = asyncio.run(_look(topology, runtime, rows, str(file)))
     rows = [{**row, "problem": problems.get(row["name"], "")} for row in rows]
     if as_json:

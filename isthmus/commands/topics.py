@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, N
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile, Yes, admin_client, answers, end_with
 from isthmus.output import USAGE, confirm, fail, print_json, print_table, say
+from protocol.counted import counted
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Topics of a Kafka cluster.")
 Name = Annotated[str, typer.Argument(help="topic", show_default=False)]
@@ -132,7 +133,7 @@ def grow(
     """
     client = admin_client(cluster, file)
     end_with(answers(client.create_partitions([NewPartitions(name, partitions)]), "topic"))
-    say(f"{name} has {partitions} partitions")
+    say(f"{name} has {counted(partitions, 'partition')}")
 
 
 @app.command()

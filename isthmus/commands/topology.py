@@ -10,6 +10,7 @@ import typer
 
 from isthmus.commands.topology_plan import apply, plan
 from isthmus.output import USAGE, fail, note, print_json, say
+from protocol.counted import counted
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Check, show and apply topology files.")
 app.command()(plan)
@@ -48,10 +49,8 @@ def validate(
     else:
         for warning in warnings:
             note(f"warning: {warning}")
-        say(
-            f"{file}: valid ({len(topology.clusters)} clusters, {len(topology.links)} links, "
-            f"{len(topology.backups)} backups)"
-        )
+        holds = {"cluster": topology.clusters, "link": topology.links, "backup": topology.backups}
+        say(f"{file}: valid ({', '.join(counted(len(some), what) for what, some in holds.items())})")
 
 
 @app.command()

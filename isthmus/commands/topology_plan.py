@@ -11,6 +11,7 @@ import typer
 
 from isthmus.output import DIFFERENCES, USAGE, confirm, fail, print_json, say
 from isthmus.topologies import access_of, open_topology, unanswered
+from protocol.counted import counted
 
 if TYPE_CHECKING:
     from protocol.client import ClusterClient
@@ -68,7 +69,7 @@ def apply(
     _show(steps, as_json=as_json)
     if any(changes.values()):
         count = sum(map(len, changes.values()))
-        confirm(f"{count} change{'s' if count != 1 else ''}", yes=yes)
+        confirm(counted(count, "change"), yes=yes)
         for alias, wanted in changes.items():
             declared = topology.clusters[alias].topics
             _with_client(

@@ -60,6 +60,11 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
         r"WRONG_VERSION_NUMBER|UNEXPECTED_EOF|record layer failure",
         "this listener does not seem to speak TLS: look at security.protocol and the port",
     ),
+    (
+        r"SASL mechanism .* is refused .*offered: none",
+        "this listener has no SASL: set security.protocol to PLAINTEXT or SSL, or use the port of one that"
+        " has",
+    ),
     (r"SASL mechanism .* is refused", "the listener offers other mechanisms: set one as sasl.mechanism"),
     (
         r"token .* is refused",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from protocol.counted import counted
 from protocol.properties_text import Property
 
 
@@ -31,7 +32,7 @@ class MirrorMakerFileError(Exception):
     def __init__(self, source: str, problems: Iterable[Remark]) -> None:
         self.problems = sorted(set(problems))
         count = len(self.problems)
-        head = f"{source}: {count} problem{'s' if count != 1 else ''}"
+        head = f"{source}: {counted(count, 'problem')}"
         super().__init__("\n".join([head, *(f"  {problem}" for problem in self.problems)]))
 
 

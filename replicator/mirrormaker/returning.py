@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 
 from protocol.client import EARLIEST, LATEST, ClientError, ClusterClient
+from protocol.counted import counted
 from protocol.types import TopicPartition
 from replicator.discovery import Wanted
 from replicator.entry_rows import Entry
@@ -101,7 +102,7 @@ async def _looked(
 
     found = await asyncio.gather(*map(look, known.partitions()))
     entries = [entry for entry in found if entry is not None]
-    _log.info("%s goes on behind MirrorMaker 2 in %d partitions", settings.name, len(entries))
+    _log.info("%s goes on behind MirrorMaker 2 in %s", settings.name, counted(len(entries), "partition"))
     return Taken(entries, positions)
 
 

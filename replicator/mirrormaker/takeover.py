@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.client import EARLIEST, LATEST, ClusterClient
+from protocol.counted import counted
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.discovery import Wanted
@@ -41,7 +42,7 @@ class StillRunningError(ProtocolError):
     to_do = "stop it: this link goes on where it stopped (a killed worker counts as one for ten seconds)"
 
     def __init__(self, group: str, members: int) -> None:
-        count = f"{members} member{'s' if members != 1 else ''}"
+        count = counted(members, "member")
         super().__init__(f"MirrorMaker 2 still copies (group {group} has {count} at the target)")
 
 
@@ -85,7 +86,7 @@ async def take_over(
             taker = Taker(source, target, tp, topic)
             entry = await taker.entry(known.offsets.positions.get(tp), known.pairs.get(tp, []))
             taken.entries += [entry] if entry is not None else []
-    _log.info("%s: %d partitions are taken over from MirrorMaker 2", settings.name, len(taken.entries))
+    _log.info("%s: %s taken over from MirrorMaker 2", settings.name, counted(len(taken.entries), "partition"))
     return taken
 
 

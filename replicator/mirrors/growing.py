@@ -10,6 +10,7 @@ from typing import Final
 
 from protocol.client import ClusterClient, RetryPolicy
 from protocol.client.retry import retrying
+from protocol.counted import counted
 from protocol.errors import ErrorCode, KafkaError
 from replicator.mirrors.lineage import MirrorSource
 
@@ -29,7 +30,7 @@ async def grow(
     short = {name: count for name, count in counts.items() if len(there[name].partitions) < count}
     for name, count in short.items():
         lacks = count - len(there[name].partitions)
-        say(f"{name}: the source has {lacks} partitions that its mirror lacks: they are made")
+        say(f"{name}: the source has {counted(lacks, 'partition')} that its mirror lacks: made now")
         await target.create_partitions({name: count})
 
     async def known() -> None:

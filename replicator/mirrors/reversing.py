@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import Change
+from protocol.counted import counted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader, iter_headers
 from protocol.records.header import DELETE_HORIZON
@@ -337,7 +338,7 @@ async def _save_all(old: ClusterClient, done: list[Parting], folder: Path, say: 
         if parting.records:
             tp = TopicPartition(parting.topic, parting.partition)
             parting.saved_to = str(await save(old, tp, parting, folder))
-            say(f"{tp}: {parting.records} records of the old side are saved to {parting.saved_to}")
+            say(f"{tp}: saved {counted(parting.records, 'record')} of the old side to {parting.saved_to}")
 
 
 async def save(client: ClusterClient, tp: TopicPartition, parting: Parting, folder: Path) -> Path:

@@ -40,6 +40,10 @@ class NotAsked(Exception):
     """It makes no sense now; the message says why."""
 
 
+class WronglyAsked(NotAsked):
+    """It never does: a setting, a value or a topic's name that cannot be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`text` says what follows; `partitions` are those known that it is about."""
@@ -104,9 +108,9 @@ async def set_values(
     """Changes settings of the running link. Raises NotAsked for those that cannot be, or are wrong."""
     for name in unset:
         if name in values:
-            raise NotAsked(f"{name} cannot be set and unset at once")
+            raise WronglyAsked(f"{name} cannot be set and unset at once")
         if wrong := not_live(name):
-            raise NotAsked(wrong)
+            raise WronglyAsked(wrong)
 
     def rows(progress: Progress) -> tuple[Rows, str]:
         before = dict(Desired.read(progress.notes).settings)
@@ -114,7 +118,7 @@ async def set_values(
         try:
             new = changed(settings, after)
         except ValueError as error:
-            raise NotAsked(str(error)) from error
+            raise WronglyAsked(str(error)) from error
         names = [f"{name} = {value}" for name, value in values.items()]
         names += [f"{name} as in the file" for name in unset]
         names += no_longer_excluded(settings, before, new)
@@ -143,7 +147,7 @@ async def _ask(
     settings: LinkSettings, scope: Scope, rows: Callable[[Progress], tuple[Rows, str]], *, dry_run: bool
 ) -> Asked:
     if scope.topic is not None and (wrong := wrong_name(scope.topic)):
-        raise NotAsked(f"{wrong}; a partition is said by its number, and patterns are not taken")
+        raise WronglyAsked(f"{wrong}; a partition is said by its number, and patterns are not taken")
     if settings.offsets == "identical":
         raise NotAsked(
             f"{settings.name} keeps offsets: it cannot be paused, resumed, restarted or changed while it"

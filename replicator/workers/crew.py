@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from protocol.client import ClusterClient
+from protocol.counted import counted
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.progress import ProgressStore
@@ -211,11 +212,11 @@ class Crew:
         gained, lost = orders.partitions - held, held - orders.partitions
         if gained or lost or before.members.keys() != orders.members.keys():
             _log.info(
-                "%s: %d workers%s; this one has %d partitions, %d of them new, and gives up %d",
+                "%s: %s%s; this one has %s, %d of them new, and gives up %d",
                 self._link,
-                len(orders.members),
+                counted(len(orders.members), "worker"),
                 ", led by this one" if leading else "",
-                len(orders.partitions | held) - len(lost),
+                counted(len(orders.partitions | held) - len(lost), "partition"),
                 len(gained),
                 len(lost),
             )

@@ -177,7 +177,7 @@ async def test_a_restore_refuses_before_it_writes(
         await vault.restore(target.bootstrap)
     text = str(refused.value)
     assert f"{full} exists and holds 3 records" in text
-    assert f"{narrow} exists with 1 partitions, the backup has 2" in text
+    assert f"{narrow} exists with 1 partition, the backup has 2" in text
     assert absent not in (await there.metadata(None)).topics
     assert len(await content(there, full)) == 3
     with pytest.raises(RestoreRefused, match="holds no topic nowhere"):

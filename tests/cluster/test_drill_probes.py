@@ -86,7 +86,7 @@ async def test_mirrors_with_identical_offsets_are_looked_at_too(pair: Pair, tmp_
         assert settled == {"next_offsets": {topic: {"0": 20}}, "records": 20, "gaps": 0}
         assert await links_drained(context, [link.name]) == {link.name: 20}
         await produce(east, topic, some(3))
-        with pytest.raises(NotYet, match=f"3 records to copy in 1 partitions: {topic}-0"):
+        with pytest.raises(NotYet, match=f"3 records to copy in 1 partition: {topic}-0"):
             await links_drained(context, [link.name])
         await create(east, f"{topic}-new")
     with pytest.raises(NotYet, match=f"no mirror yet of {topic}-new"):

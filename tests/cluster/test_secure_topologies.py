@@ -130,7 +130,7 @@ def test_commands_are_let_in_as_the_topology_says(
     said("monitor", "--json", *here)
     assert "ok" in said("probe", "--for", "3", *here)
     assert "orders" in said("replicas", "compare", "--topic", "orders", "--json", *here)
-    assert "0 of them errors" in said("links", "check", "east->west", "--topology", file)
+    assert "0 errors among them" in said("links", "check", "east->west", "--topology", file)
 
 
 def _produce(side: SecureSide, topic: str, count: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from protocol.client import ClusterClient
 from protocol.client.connection import Connection
+from protocol.counted import counted
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.produce_response import PartitionProduceResponse
 from protocol.types import ZERO_UUID, TopicPartition
@@ -283,7 +284,9 @@ class KafkaSink:
             f"record {row.batch_index} of the batch: {row.batch_index_error_message or 'refused'}"
             for row in (answer.record_errors or ())[:3]
         ]
-        parts.append(f"batch of {pending.out.size} bytes, {pending.out.record_count} records")
+        parts.append(
+            f"batch of {counted(pending.out.size, 'byte')}, {counted(pending.out.record_count, 'record')}"
+        )
         reason = "; ".join(part for part in parts if part)
         return RefusedError(lane.tp, offset, reason, int(code))
 

@@ -1,5 +1,7 @@
 """Files that are missing or wrong, and names that a file does not have: one clear line, and exit code 2."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,3 +75,37 @@ def test_a_wrong_file_is_a_mistake_in_use(run: Run, words: str, told: str) -> No
     code, errors = run(*words.split())
     assert code == 2, errors
     assert told in errors
+
+
+def test_who_names_no_file_hears_that_one_is_to_be_named(run: Run) -> None:
+    for command in (("links", "status", "east->west"), ("status",), ("topics", "list", "--cluster", "east")):
+        code, said = run(*command)
+        assert code == 2
+        assert "name yours" in said
+    assert "name yours" not in run("status", "nowhere.yaml")[1]
+
+
+def test_a_file_of_links_leads_to_the_status_of_links(run: Run) -> None:
+    Path("links.yaml").write_text(
+        GOOD.replace(
+            "brokers: [{id: 1}]}", "bootstrap_servers: a:1}, west: {datacenter: a, bootstrap_servers: b:1}"
+        )
+        + "links: {east->west: {}}\n"
+    )
+    code, said = run("status", "links.yaml")
+    assert code == 1
+    assert "isthmus links status LINK --topology links.yaml" in said
+    assert "links status" not in run("status", "good.yaml")[1]
+
+
+def test_a_full_disk_behind_the_output_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "isthmus", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "isthmus: [Errno 28] No space left on device\n"

@@ -41,7 +41,7 @@ def test_nothing_is_said_where_a_list_grows_or_what_held_before_was_wrong():
 async def test_what_no_topic_can_be_called_is_not_paused(topic):
     """It was said to be paused, and workers could not read that record, which nobody could take away."""
     for ask in (asking.pause, asking.restart):
-        with pytest.raises(asking.NotAsked, match="is no topic name"):
+        with pytest.raises(asking.WronglyAsked, match="is no topic name"):
             await ask(FILE, Scope(topic), asking.wish())
 
 
@@ -55,7 +55,7 @@ async def test_what_no_topic_can_be_called_is_not_paused(topic):
 )
 async def test_a_setting_is_unset_only_where_it_can_have_been_set(name, said):
     """Of a name with a slip it was said that it is as in the file again."""
-    with pytest.raises(asking.NotAsked, match=said):
+    with pytest.raises(asking.WronglyAsked, match=said):
         await asking.set_values(FILE, {"topics": "orders"}, unset=(name,))
 
 
