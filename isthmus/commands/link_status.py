@@ -128,8 +128,8 @@ def _show(rows: list[dict[str, Any]]) -> None:
             )
         if row["drops"]:
             say(
-                f"drops: {where} the mirror drops its {counted(row['drops'], 'record')} before that gap when it"
-                " goes on: the source has none of them any more"
+                f"drops: {where} the mirror drops its {counted(row['drops'], 'record')} before that gap when"
+                " it goes on: the source has none of them any more"
             )
         for start, end, reason in row["superseded"]:
             at = f"{row['at_target']}-{row['partition']}"
