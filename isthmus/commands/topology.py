@@ -49,8 +49,9 @@ def validate(
     else:
         for warning in warnings:
             note(f"warning: {warning}")
-        holds = {"cluster": topology.clusters, "link": topology.links, "backup": topology.backups}
-        say(f"{file}: valid ({', '.join(counted(len(some), what) for what, some in holds.items())})")
+        clusters = counted(len(topology.clusters), "cluster")
+        links, backups = counted(len(topology.links), "link"), counted(len(topology.backups), "backup")
+        say(f"{file}: valid ({clusters}, {links}, {backups})")
 
 
 @app.command()
