@@ -26,8 +26,8 @@ _log = logging.getLogger("isthmus.protocol")
 
 _LOOK: Final = "look at it and at its settings; it is asked again"
 _BURST_S: Final = 1.0
-_SHARE: Final = 0.5
-"""Of the time that a token still holds, trouble with the next one may take so much."""
+_PATIENCE_S: Final = 1.0
+"""So long a new connection waits for the next token while the one at hand holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,12 @@ class Tokens:
         """`place` says where tokens come from, for errors."""
         self.ask = source
         self.place = place
-        self._refreshing = refreshing or Refreshing()
         self.keeps = not isinstance(source, FileToken)
+        self._refreshing = refreshing or Refreshing()
         self._kept: Token | None = None
         self._accepted: Token | None = None
         self._due = 0.0
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Future[Token] | None = None
         self._failures = 0
         self._spared_until = 0.0
         self._failed: TokenError | None = None
@@ -80,31 +80,20 @@ class Tokens:
 
     async def current(self, host: str) -> Token:
         """The one to show to the broker at `host`. Raises TokenError."""
-        if self._is_fresh():
-            return self._held()
-        async with self._asking:
-            if self._is_fresh():  # who was before us in the queue has got it
-                return self._held()
-            left_s = self._left_s()
-            if self._failed is not None and time.monotonic() < self._spared_until:
-                if left_s > 0:
-                    return self._held()
-                raise self._failed.again()
-            try:
-                async with asyncio.timeout(left_s * _SHARE if left_s > 0 else None):
-                    token = await in_thread(lambda: self.ask(host))
-            except TokenError as error:
-                return self._without(error)
-            except TimeoutError:
-                return self._without(TokenError(f"no token from {self.place}: it is slow", _LOOK))
-            except Exception as error:  # noqa: BLE001 (a library's; its words may hold what is secret)
-                name = type(error).__name__
-                return self._without(TokenError(f"no token from {self.place}: {name}", _LOOK))
-            self._failed, self._failures = None, 0
-            now = time.time()
-            self._kept = token if self.keeps else None
-            self._due = self._refreshing.due(token, now, random.random())
-            return token
+        kept = self._kept
+        if kept is not None and time.time() < self._due:
+            return kept
+        spared = self._failed if time.monotonic() < self._spared_until else None
+        if kept is not None and (left_s := self._left_s()) > 0:
+            if spared is None:  # an answer that takes longer is for the next connection
+                await asyncio.wait({self._asked(host)}, timeout=min(_PATIENCE_S, left_s / 2))
+            return self._kept or kept
+        if spared is not None:
+            raise spared.again()
+        try:
+            return await asyncio.shield(self._asked(host))
+        except TokenError as error:
+            raise error.again() from None
 
     def accepted(self, token: Token) -> None:
         """A broker has taken it."""
@@ -117,12 +106,35 @@ class Tokens:
             self._kept = None
         return self._accepted == token
 
-    def _is_fresh(self) -> bool:
-        return self._kept is not None and time.time() < self._due
+    def _asked(self, host: str) -> asyncio.Future[Token]:
+        """One asks for all."""
+        if self._asking is None:
+            self._asking = in_thread(lambda: self._answer(host))
+            self._asking.add_done_callback(self._answered)
+        return self._asking
 
-    def _held(self) -> Token:
-        assert self._kept is not None
-        return self._kept
+    def _answer(self, host: str) -> Token:
+        try:
+            return self.ask(host)
+        except TokenError:
+            raise
+        except Exception as error:  # noqa: BLE001 (a library's; its words may hold what is secret)
+            raise TokenError(f"no token from {self.place}: {type(error).__name__}", _LOOK) from None
+
+    def _answered(self, asking: asyncio.Future[Token]) -> None:
+        self._asking = None
+        error = asking.exception()
+        if error is None:
+            self._failed, self._failures = None, 0
+            token = asking.result()
+            self._kept = token if self.keeps else None
+            self._due = self._refreshing.due(token, time.time(), random.random())
+        elif isinstance(error, TokenError):
+            self._failures += 1
+            self._failed = error
+            self._spared_until = time.monotonic() + self._refreshing.pause(self._failures)
+            if (left_s := self._left_s()) > 0:
+                _log.warning("%s; the token at hand holds for another %.0f s", error, left_s)
 
     def _left_s(self) -> float:
         """For how long the kept one still holds."""
@@ -130,27 +142,14 @@ class Tokens:
             return 0.0
         return self._kept.ends - time.time()
 
-    def _without(self, error: TokenError) -> Token:
-        """The kept one, which still holds, and a warning. Raises the error where there is none."""
-        self._failures += 1
-        self._failed = error
-        self._spared_until = time.monotonic() + self._refreshing.pause(self._failures)
-        left_s = self._left_s()
-        if left_s <= 0:
-            raise error
-        _log.warning("%s; the token at hand holds for another %.0f s", error, left_s)
-        return self._held()
 
-
-async def in_thread(work: Callable[[], T]) -> T:
+def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """What `work` gives, in a thread that nobody waits for at the end of the process: a server that is silent
     would hold up its end."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
     def settle(value: T | None, error: BaseException | None) -> None:
-        if result.done():  # nobody waits any more
-            return
         if error is not None:
             result.set_exception(error)
         else:
@@ -160,10 +159,10 @@ async def in_thread(work: Callable[[], T]) -> T:
         value, failed = None, None
         try:
             value = work()
-        except BaseException as error:  # noqa: BLE001 (it is the waiting task's)
+        except BaseException as error:  # noqa: BLE001 (it is for whoever waits)
             failed = error
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(settle, value, failed)
 
     threading.Thread(target=run, name="isthmus-token", daemon=True).start()
-    return await result
+    return result

@@ -2,6 +2,8 @@
 
 import pytest
 
+from protocol.client.properties import client_security
+from protocol.client.security import SaslBearer
 from protocol.properties_text import PropertiesError, parse_properties
 from replicator.mirrormaker.file import is_mirrormaker_text, parse_mirrormaker, read_mirrormaker_file
 from replicator.mirrormaker.remarks import MirrorMakerFileError
@@ -156,6 +158,35 @@ def test_security_of_each_cluster_is_its_own_and_never_shown(tmp_path, monkeypat
     assert 'username="alice" password="hunter2"' in link.source.properties["sasl.jaas.config"]
     assert link.target.properties["security.protocol"] == "PLAINTEXT"
     assert "hunter2" not in repr(link)
+
+
+def test_tokens_at_both_clusters_are_taken_as_the_file_has_them():
+    """As MirrorMaker 2's users have them: Kafka's own handler at one side, Strimzi's at the other."""
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+    lines = f"""
+A.security.protocol = SASL_PLAINTEXT
+A.sasl.mechanism = OAUTHBEARER
+A.sasl.login.callback.handler.class = \\
+  org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler
+A.sasl.oauthbearer.token.endpoint.url = https://idp/token
+A.sasl.oauthbearer.sub.claim.name = client
+A.sasl.jaas.config = {module} clientId="a" clientSecret="hunter2" extension_logicalCluster="lkc-1";
+B.security.protocol = SASL_PLAINTEXT
+B.sasl.mechanism = OAUTHBEARER
+B.sasl.login.callback.handler.class = io.strimzi.kafka.oauth.client.JaasClientOauthLoginCallbackHandler
+B.sasl.jaas.config = {module} oauth.client.id="b" oauth.client.secret="hunter2" \\
+  oauth.token.endpoint.uri="http://other/token" oauth.ssl.truststore.type="PKCS12" ;
+"""
+    found = parse_mirrormaker(TWO + lines)
+    [link] = found.links
+    source, target = (client_security(end.properties).sasl for end in (link.source, link.target))
+    assert isinstance(source, SaslBearer)
+    assert isinstance(target, SaslBearer)
+    assert (source.tokens.place, source.extensions) == ("https://idp/token", (("logicalCluster", "lkc-1"),))
+    assert target.tokens.place == "http://other/token"
+    said = [str(remark) for remark in found.remarks if "sasl" in str(remark)]
+    assert ["sub.claim.name" in text for text in said] == [True]
+    assert "hunter2" not in repr((found, source, target))
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,24 @@ def test_what_is_wrong_is_named_with_its_line_and_without_secrets(
     assert "secret" not in str(error.value)
 
 
+def test_tokens(tmp_path: Path) -> None:
+    """The trust store is the token endpoint's too, so it has a meaning without TLS at the brokers."""
+    authority = Authority(tmp_path / "certificates")
+    lines = (
+        "security.protocol: SASL_PLAINTEXT\nsasl.mechanism: OAUTHBEARER\n"
+        "sasl.oauthbearer.token.endpoint.url: https://idp.example/token\n"
+        "sasl.oauthbearer.client.credentials.client.id: isthmus\n"
+        "sasl.oauthbearer.client.credentials.client.secret: hunter2\n"
+        f"ssl.truststore.location: {authority.certificate_file}"
+    )
+    access = Runtime(tmp_path).access(load(lines, tmp_path), "east")
+    assert access.librdkafka()["sasl.mechanism"] == "OAUTHBEARER"
+    assert "hunter2" not in repr(access)
+    useless = "security.protocol: SASL_PLAINTEXT\nsasl.mechanism: PLAIN\nsasl.username: a\nsasl.password: b\n"
+    with pytest.raises(TopologyError, match=r"line 14: .*has no meaning with sasl.mechanism PLAIN"):
+        load(f"{useless}sasl.oauthbearer.scope: kafka", tmp_path)
+
+
 def test_brokers_that_are_started_here_have_no_client_section(tmp_path: Path) -> None:
     text = FILE.replace(
         "    bootstrap_servers: east.example:9093\n",

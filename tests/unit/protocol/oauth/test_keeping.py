@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 from hypothesis import given
@@ -118,16 +117,21 @@ def test_pauses_grow_and_are_bounded():
     assert [Refreshing().pause(count) for count in (1, 2, 3, 8, 500)] == [0.1, 0.2, 0.4, 10, 10]
 
 
-async def test_a_source_that_is_silent_takes_half_of_the_time_left_at_most(monkeypatch):
-    provider = Provider(time, lifetime_s=1.0)
+async def test_a_source_that_is_slow_costs_a_connection_a_second_and_its_answer_counts(clock, monkeypatch):
+    monkeypatch.setattr(keeping, "_PATIENCE_S", 0.05)
+    provider = Provider(clock)
     tokens = Tokens(provider, AT_80)
     assert await shown(tokens) == "t1"
+    clock.now += 85
     provider.gate = threading.Event()
-    tokens._due = 0
-    began = time.monotonic()
     assert await shown(tokens) == "t1"
-    assert time.monotonic() - began < 0.9
+    assert await shown(tokens) == "t1"
+    assert provider.asked == 2  # one asks, however many wait
     provider.gate.set()
+    while tokens._asking is not None:
+        await asyncio.sleep(0)
+    assert await shown(tokens) == "t2"
+    assert provider.asked == 2
 
 
 async def test_who_gives_up_leaves_the_next_one_free(clock):
@@ -141,7 +145,8 @@ async def test_who_gives_up_leaves_the_next_one_free(clock):
     with pytest.raises(asyncio.CancelledError):
         await waiting
     provider.gate.set()
-    assert await shown(tokens) == "t2"
+    assert await shown(tokens) == "t1"
+    assert provider.asked == 1
 
 
 async def test_one_that_was_taken_before_and_is_refused_is_forgotten(clock):
