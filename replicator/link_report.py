@@ -7,6 +7,7 @@ that was deleted makes the lag of what it concerns unknown, which is not zero, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -22,7 +23,7 @@ from replicator.metric_table import PARTITION_QUANTILES
 from replicator.mirror_rows import Mirror
 from replicator.progress import ProgressStore
 from replicator.settings import LinkSettings
-from replicator.workers.control import Desired
+from replicator.workers.control import Desired, changed
 from replicator.workers.listening import listened
 from replicator.workers.report import WorkerReport, owners
 from transfer.ledger import PartitionLedger
@@ -81,7 +82,7 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         for tp in sorted(ledgers.keys() | owner.keys())
     ]
     return LinkReport(
-        rows,
+        left_out(rows, settings, desired.settings),
         len(open_differences(ledgers, known)),
         problem,
         [one.to_json() for one in workers],
@@ -98,6 +99,20 @@ async def link_report(settings: LinkSettings) -> LinkReport:
         next((dict(one.groups) for one in workers if one.leads and not one.silent), {}),
         topic_latencies(workers),
     )
+
+
+def left_out(
+    rows: list[dict[str, Any]], settings: LinkSettings, live: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The rows; those without a worker, of a topic that the filters leave out now, with that as their reason:
+    what is behind there is nobody's to copy. `live` are the settings that were changed by command."""
+    with contextlib.suppress(ValueError):  # what was changed once does not go with the file of now
+        settings = changed(settings, live)
+    taken = settings.topic_filter()
+    return [
+        row if row["worker"] is not None or row["reason"] else row | {"reason": taken.refuses(row["topic"])}
+        for row in rows
+    ]
 
 
 def only(report: LinkReport, topic: str, partition: int | None = None) -> LinkReport:

@@ -89,6 +89,7 @@ def status(
         _show_standing(report)
         if report.rows:
             _show(report.rows)
+            _show_left_out(report.rows)
         _show_latencies(report, partitions=partitions)
         _show_mirrors(report.mirrors)
         _show_groups(report.groups)
@@ -146,6 +147,12 @@ def _show(rows: list[dict[str, Any]]) -> None:
             say(f"paused: {where} {row['paused']}")
         elif row["at_worker"] not in (None, "running"):
             say(f"{row['at_worker']}: {where} {row['reason']}")
+
+
+def _show_left_out(rows: list[dict[str, Any]]) -> None:
+    for topic, reason in {row["topic"]: row["reason"] for row in rows if row["worker"] is None}.items():
+        if reason:
+            say(f"not copied any more: {topic}: {reason}")
 
 
 def _lag(row: dict[str, Any]) -> int | str | None:

@@ -1,10 +1,12 @@
 """How a link as a whole stands, by what its workers say; and how a process counts since when it waits."""
 
 from protocol.client import ConnectError
+from protocol.types import TopicPartition
 from replicator.latency import Latencies
-from replicator.link_report import topic_latencies
+from replicator.link_report import at_worker, left_out, topic_latencies
 from replicator.link_standing import in_words, link_standing
 from replicator.phase import CLAIM, COPIES, FENCING, FIRST, TAKE_OVER, Phase
+from replicator.settings import LinkSettings
 from replicator.troubles import Troubles
 from replicator.workers.control import Wish
 from replicator.workers.report import WorkerReport
@@ -137,3 +139,21 @@ def test_a_link_that_was_handed_back_is_not_to_be_started_beside_mirrormaker():
     )
     assert "stop that first" in found["to_do"]
     assert standing(worker("a"), handed_back_ms=7)["state"] == "running"
+
+
+def test_what_filters_leave_out_is_told_from_what_is_behind():
+    """By the filters of now, changed by command or not; what a worker says of its own counts before."""
+    rows = [{"topic": name} | at_worker(TopicPartition(name, 0), None) for name in ("orders", "payments")]
+    settings = LinkSettings(
+        source={"alias": "east", "bootstrap": "a:1"}, target={"alias": "west", "bootstrap": "b:1"}
+    )
+
+    def reasons(live, of=rows):
+        return [row["reason"] for row in left_out(of, settings, live)]
+
+    assert reasons({}) == [None, None]
+    assert reasons({"topics": ["pay.*"]}) == ["no pattern in topics matches", None]
+    assert reasons({"topics_exclude": ["pay.*"]}) == [None, "excluded by topics_exclude"]
+    assert reasons({"naming": "identity"}) == [None, None]  # as an older version let one set it
+    held = [rows[0] | {"worker": "vm:1", "reason": ""}]
+    assert reasons({"topics": ["pay.*"]}, held) == [""]
