@@ -2,6 +2,7 @@
 
 import pytest
 
+from protocol.errors import ErrorCode, KafkaError
 from protocol.records.header import iter_headers
 from protocol.records.reading import read_records
 from protocol.types import TopicPartition
@@ -101,3 +102,13 @@ async def test_where_nothing_is_copied_the_progress_is_taken_back():
     target = Target()
     await write_offsets(target, TOLD, "east", ConnectOffsets(25), {ORDERS: 0})
     assert target.rows == {(partition_of(KEY, 25), KEY): None}
+
+
+async def test_who_may_not_write_there_is_told_which_right_is_missing():
+    class Closed(Target):
+        async def produce(self, tp, batch):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, str(tp))
+
+    with pytest.raises(KafkaError) as refused:
+        await write_offsets(Closed(), TOLD, "east", ConnectOffsets(25), {ORDERS: 100})
+    assert refused.value.to_do == "grant the link's user WRITE on topic mm2-offsets.east.internal"
