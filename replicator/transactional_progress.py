@@ -220,8 +220,10 @@ class Decisions:
             raise ClientError(
                 f"progress of {tp} stands in a transaction of producer {producer} in {self._store.name}-0"
                 f" (from offset {offset} on) that was neither committed nor aborted for {_DECIDED_S:.0f} s:"
-                " its coordinator has still to write the marker; if it never does, kafka-transactions.sh"
-                " finds and aborts it"
+                " its coordinator has still to write the marker. If it never does (Apache Kafka forgets it"
+                " where the broker with the only replica is stopped meanwhile), kafka-transactions.sh"
+                " find-hanging names all partitions that wait, and abort --topic"
+                f" {self._store.name} --partition 0 --start-offset {offset} ends this one"
             ) from error
 
 

@@ -54,6 +54,7 @@ class KafkaOperator(Operator):
 
     def _saves(self, link: str) -> bool:
         told = self._run("reverse", link, *self._save())
+        self._with_latecomers(told, link)
         return told.code == 1 and _SAVED in told.text
 
     # -- the way back
