@@ -185,11 +185,12 @@ async def _write(
             f"{told.offsets_topic} does not hold what was written for {', '.join(map(str, wrong[:5]))}",
             "see what else writes there, or holds a transaction open; then hand back again",
         )
-    for tp in (
-        row.tp for row in found.rows if not row.left
-    ):  # where MirrorMaker 2 moved in the others, it is still news
-        seen.pop(tp, None)
-        seen |= {tp: after.positions[tp]} if tp in after.positions else {}
+    for row in found.rows:
+        if row.left:
+            continue  # where MirrorMaker 2 moved in it, that is still news to the link
+        seen.pop(row.tp, None)
+        if row.tp in after.positions:
+            seen[row.tp] = after.positions[row.tp]
     await store.save_seen(Seen(seen, now_ms()))
 
 
