@@ -81,6 +81,11 @@ class Played:
     async def link_copies(self, end: int, code: int = 0) -> None:
         """Runs the link until it has stored that it stands there."""
         async with running(self.link) as process:
+
+            async def reads() -> bool:
+                return process.partition(self.topic).get("state") == "running"
+
+            await eventually(reads, "the link reads the source")  # all may be there already
             await self.arrives(end)
             assert await process.stop() == code
 

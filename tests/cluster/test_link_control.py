@@ -219,7 +219,7 @@ async def test_the_commands_of_a_link_that_a_properties_file_declares(pair, clie
             return [row["at_worker"] for row in rows] == ["paused"] and rows[0]["paused"].endswith(": lunch")
 
         await eventually(shown, "the status tells of the pause", 60)
-        assert (await run("links", "set", "a->b", "topics=(", "-f", str(file)))[0] == 1
+        assert (await run("links", "set", "a->b", "topics=(", "-f", str(file)))[0] == 2
         code, out, _ = await run("links", "resume", "a->b", "-f", str(file))
         assert (code, out) == (0, "the link of a->b goes on\n")
         code, out, err = await run("links", "translate", "a->b", "--group", "nobody", "-f", str(file))
@@ -229,7 +229,7 @@ async def test_the_commands_of_a_link_that_a_properties_file_declares(pair, clie
         )
         assert (code, json.loads(out)["positions"][0]["offset"]) == (3, None)
         code, _, err = await run("links", "set", "a->b", "rate_limt=5", "-f", str(file))
-        assert (code, err) == (1, "isthmus: rate_limt: is no setting of a link; did you mean 'rate_limit'?\n")
+        assert (code, err) == (2, "isthmus: rate_limt: is no setting of a link; did you mean 'rate_limit'?\n")
     finally:
         link.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
