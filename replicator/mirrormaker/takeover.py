@@ -1,10 +1,10 @@
 """Going on where MirrorMaker 2 stopped: its progress, its offset syncs, and what it wrote after them.
 
 Owns reading them and making ledger entries before the link's first start (`returning`: before later ones).
-MirrorMaker 2 stores its
-progress once a minute, so a killed one has copied more than it knows; its records behind the last offset sync
-are compared with the source's, and copying goes on behind the last one that is there. What it had copied
-before is in the ledger by its syncs, so groups can be translated at once. Changes nothing.
+MirrorMaker 2 stores its progress once a minute, so a killed one has copied more than it knows; its records
+behind the last offset sync are compared with the source's, and copying goes on behind the last one that is
+there. What it had copied before is in the ledger by its syncs, so groups can be translated at once. Changes
+nothing.
 """
 
 from __future__ import annotations

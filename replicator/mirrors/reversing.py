@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from protocol.client import EARLIEST, LATEST, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import Change
+from protocol.client.retry import RetryPolicy, retrying
 from protocol.counted import counted
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records import BatchHeader, iter_headers
@@ -39,8 +40,7 @@ from replicator.whole_batches import whole_batches
 
 _batches = partial(whole_batches, max_bytes=4 << 20)
 _PARTINGS_AT_ONCE: Final = 16
-_LOOKS: Final = 5
-_LOOK_AGAIN_S: Final = 0.2
+_AGAIN: Final = RetryPolicy(total_s=5.0)
 _LOOK_BACK: Final = 10_000
 """Offsets before the parting in which batches are compared where the last one is compacted away."""
 
@@ -136,14 +136,13 @@ async def _parting_of(
     old: ClusterClient, new: ClusterClient, tp: TopicPartition, copied: int | None, made_since: bool
 ) -> Parting:
     """As `_parting`; what retention took while it was looked at is no reason to end."""
-    for _ in range(_LOOKS - 1):
-        try:
-            return await _parting(old, new, tp, copied, made_since)
-        except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-        await asyncio.sleep(_LOOK_AGAIN_S)
-    return await _parting(old, new, tp, copied, made_since)
+    return await retrying(
+        partial(_parting, old, new, tp, copied, made_since), _AGAIN, curable=_is_out_of_range
+    )
+
+
+def _is_out_of_range(error: BaseException) -> bool:
+    return isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def _made_since(new: ClusterClient, tps: list[TopicPartition]) -> set[TopicPartition]:
@@ -369,7 +368,7 @@ async def _save(client: ClusterClient, tp: TopicPartition, parting: Parting, pla
                 found = await _batches(client, tp, position)
             except KafkaError as error:
                 first = (await client.list_offsets({tp: EARLIEST}))[tp].offset
-                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or first <= position:
+                if not _is_out_of_range(error) or first <= position:
                     raise
                 gone.append([position, first])  # retention took it before it could be saved
                 position = first

@@ -66,6 +66,13 @@ async def test_each_record_is_copied_once_by_mirrormaker_link_mirrormaker_and_li
             for part in range(4):
                 await produce(east, name, some(count // 4, f"{number}-{part}"))
 
+        async def translated(offset):
+            async def there():
+                found = await west.committed(group)
+                return found.get(TopicPartition(mirror, 0), Committed(-1)).offset == FOREIGN + offset
+
+            await eventually(there, "the group's position is translated", BOUND_S)
+
         await create(east, topic)
         await create(west, mirror)
         await produce(west, mirror, some(FOREIGN, "foreign"))
@@ -81,12 +88,7 @@ async def test_each_record_is_copied_once_by_mirrormaker_link_mirrormaker_and_li
         async with running(link) as ours:
             await copied_to(west, link, born, 100)
             await copied_to(west, link, topic, 2000)
-
-            async def translated():
-                found = await west.committed(group)
-                return found.get(TopicPartition(mirror, 0), Committed(-1)).offset == FOREIGN + 1234
-
-            await eventually(translated, "the group's position is translated", BOUND_S)
+            await translated(1234)
             assert await ours.stop() == 0
         said = await handed_back(link, tmp_path / "link.properties")
         assert said == {(topic, 0): (1000, 2000), (born, 0): (None, 100)}
@@ -109,12 +111,7 @@ async def test_each_record_is_copied_once_by_mirrormaker_link_mirrormaker_and_li
         async with running(link) as ours:
             await copied_to(west, link, born, 300)
             await copied_to(west, link, topic, 4000)
-
-            async def moved():
-                found = await west.committed(group)
-                return found.get(TopicPartition(mirror, 0), Committed(-1)).offset == FOREIGN + 3456
-
-            await eventually(moved, "the group's position is translated", BOUND_S)
+            await translated(3456)
             assert await ours.stop() == 0
         assert (await content(west, mirror))[FOREIGN:] == await content(east, topic)
         assert await content(west, f"eastback.{born}") == await content(east, born)

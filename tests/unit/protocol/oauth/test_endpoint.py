@@ -14,18 +14,6 @@ from tests.support.certificates import Authority
 from tests.support.token_server import CLIENT, SECRET, TokenServer
 
 
-@pytest.fixture(scope="module")
-def server():
-    with TokenServer() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def usual(server):
-    server.answer = None
-    server.asked.clear()
-
-
 def endpoint(server, secret=SECRET, **more):
     form = {"grant_type": "client_credentials", "scope": "a b"}
     return TokenEndpoint(server.url, lambda: form, (CLIENT, secret), **more)

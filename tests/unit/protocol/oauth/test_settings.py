@@ -16,7 +16,7 @@ from protocol.client.properties import client_security, without_effect
 from protocol.client.security import SaslBearer, SecuritySettingsError
 from protocol.client.tls import TlsSettingsError
 from tests.support.certificates import Authority
-from tests.support.token_server import CLIENT, SECRET, TokenServer
+from tests.support.token_server import CLIENT, SECRET
 from topology.client_settings import NAMES
 
 KAFKA = "org.apache.kafka.common.security.oauthbearer."
@@ -26,18 +26,6 @@ URL = "sasl.oauthbearer.token.endpoint.url"
 ID, PASS = (f"sasl.oauthbearer.client.credentials.client.{name}" for name in ("id", "secret"))
 HANDLER = "sasl.login.callback.handler.class"
 BASE = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with TokenServer() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def usual(server):
-    server.answer = None
-    server.asked.clear()
 
 
 def bearer(properties) -> SaslBearer:

@@ -82,6 +82,5 @@ async def test_a_parting_is_looked_for_again_where_retention_came_between(monkey
     monkeypatch.setattr(reversing, "_parting", look)
     monkeypatch.setattr(reversing, "_ended_copies", none)
     monkeypatch.setattr(reversing, "_made_since", nothing_made)
-    monkeypatch.setattr(reversing, "_LOOK_AGAIN_S", 0)
     assert await partings(Names(), Names(), {"t": None}) == [parting()]
     assert len(looks) == 3
