@@ -1,121 +1,40 @@
-"""One Fetch request at work: what to read from where, when there is enough, and the answer to it.
+"""One Fetch request at work: passes over what it asks for until there is enough, and the answer to it.
 
-Owns the passes over a request's or a session's partitions, reading beside others' turns and beside the disk,
-and waiting for what is not there yet. What is read is the page cache's or a thread's. `follower_fetch` is
-the same for brokers that follow. Must not know how requests are registered.
-(Kafka: `ReplicaManager.fetchMessages`, `DelayedFetch`.)
+Owns the request's place in its session, the answer, and waiting for what is not there yet. What each
+partition is answered is `fetch_pass`'s; `follower_fetch` is the same for brokers that follow. Must not know
+how requests are registered. (Kafka: `ReplicaManager.fetchMessages`, `DelayedFetch`.)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from broker.config.cluster_settings import RACK_AWARE_SELECTOR
-from broker.log import CorruptLog, Log, LogError, LogSlice, NotCached, OffsetOutOfRange, StorageFailed
-from broker.log.region import Located, locate
+from broker.log import LogError
 from broker.replication import Partition
-from broker.replication.read_replica import nearest
 from broker.replication.watched import Watcher
 from broker.server.answer_order import Deferred
 from broker.server.context import RequestContext
-from broker.server.current_leader import current_leader
+from broker.server.fetch_pass import UNKNOWN_LAST, FetchPass, Need, Pass, told
 from broker.server.fetch_sessions import (
     FINAL_EPOCH,
     IDS_FROM,
     INITIAL_EPOCH,
     NO_SESSION,
     FetchSession,
-    Wanted,
     partitions_of,
 )
-from broker.server.parted_logs import parted_at
-from broker.server.turns import ITEMS_IN_A_TURN
-from protocol.errors import ErrorCode, KafkaError
+from protocol.errors import ErrorCode
 from protocol.messages.fetch_request import FetchRequest
-from protocol.messages.fetch_response import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchableTopicResponse,
-    FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
-)
+from protocol.messages.fetch_response import FetchableTopicResponse, FetchResponse
 
-if TYPE_CHECKING:
-    from broker.server.app import Broker
-
-READ_COMMITTED = 1
-_FOLLOWERS_FROM = 11
-_LEADER_FROM = 12
-_ADDRESS_FROM = 16
-_NO_OFFSET = -1
-_NO_REPLICA = -1
-READ_IN_A_TURN = 16
-"""Partitions with data: finding it takes a tenth of a millisecond."""
-
-
-class _Cold(NamedTuple):
-    """A read that has to go to the disk, with `Log.read`'s arguments."""
-
-    log: Log
-    offset: int
-    max_bytes: int
-    max_offset: int
-    min_one: bool
-
-    def read(self) -> LogSlice | Located:
-        found = locate(*self, blocking=True)
-        return self.log.read_blocking(*self[1:]) if found is None else found
-
-
-# A pass yields each read that has to go to the disk, and None when others should have their turn.
-Need = _Cold | None
-Found = LogSlice | Located
-_Pass = Generator[Need, Found | None, None]
-# Their order in an answer, after everything else.
-_NOT_KNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
-ENDED: Any = object()
+_ENDED: Any = object()
 """What a pass yields when it is over."""
 
 
-def _aborted(log: Log, offset: int, found: LogSlice | Located) -> list[AbortedTransaction]:
-    """What a read_committed reader must drop from what it is sent."""
-    if not found.size:
-        return []
-    return [
-        AbortedTransaction(producer_id=gone.producer_id, first_offset=gone.first_offset)
-        for gone in log.aborted_transactions(offset, found.next_offset)
-    ]
-
-
-def _is_news(wanted: Wanted, data: PartitionData) -> bool:
-    """Whether a session's reader must be told about this partition (Kafka: CachedPartition)."""
-    return bool(
-        data.records
-        or data.error_code
-        or data.high_watermark != wanted.high_watermark
-        or data.log_start_offset != wanted.log_start_offset
-        or data.preferred_read_replica != _NO_REPLICA
-        or (data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0)
-    )
-
-
-def _told(wanted: Wanted, data: PartitionData) -> None:
-    """After an error the partition counts as unknown: the first answer without one is news."""
-    wanted.high_watermark = _NO_OFFSET if data.error_code else data.high_watermark
-    wanted.log_start_offset = data.log_start_offset
-
-
-def replica_of(request: FetchRequest) -> int:
-    """Broker id of the follower that asks, -1 for a client."""
-    return request.replica_id if request.replica_state is None else request.replica_state.replica_id
-
-
-class ClientFetch(Deferred):
+class ClientFetch(FetchPass, Deferred):
     """One request: what to read from where, and the answer under construction.
 
     Waits for as many bytes as are missing to become readable, for a change of leadership, or for the time to
@@ -123,40 +42,27 @@ class ClientFetch(Deferred):
     """
 
     __slots__ = (
-        "_broker", "_committed", "_deadline", "_epoch", "_failed", "_full", "_leaders", "_listener",
-        "_max_bytes", "_min_bytes", "_missing", "_open_below", "_privileged", "_rack", "_session", "_size",
-        "_timer", "_version", "_wake", "_wanted", "_watched", "found", "nodes",
+        "_deadline", "_epoch", "_full", "_min_bytes", "_missing", "_open_below", "_session", "_timer",
+        "_wake", "_watched",
     )  # fmt: skip
 
     def __init__(self, request: FetchRequest, context: RequestContext) -> None:
         """Raises KafkaError when the request's session is not what it thinks."""
-        broker: Broker = context.broker
-        self._broker = broker
-        self._version = context.api_version
-        self._listener = context.connection.listener
-        self._committed = request.isolation_level == READ_COMMITTED
-        # Other brokers do not say where they are, nor do clients of a cluster where all read from leaders.
-        near = broker.config.replica_selector_class == RACK_AWARE_SELECTOR
-        self._rack = request.rack_id if near and replica_of(request) < 0 else ""
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        super().__init__(request, context)
+        sessions = self._broker.fetch_sessions
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._deadline = context.received_at + request.max_wait_ms / 1000
-        self._privileged = replica_of(request) >= 0
-        self._failed = False
-        self._size = 0
-        self._leaders: list[tuple[Partition, int, int]] = []  # readable end, bytes read
-        self.found: list[tuple[Wanted, PartitionData]] = []
-        self.nodes: list[NodeEndpoint] = []
         self._session: FetchSession | None = None
         self._full = request.session_epoch == INITIAL_EPOCH
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            broker.fetch_sessions.close(request.session_id)
+            sessions.close(request.session_id)
             self._wanted = partitions_of(request, self._version)
         else:
-            session = broker.fetch_sessions.resume(request, self._version, context.received_at)
+            session = sessions.resume(request, self._version, context.received_at)
             # One that has forgotten all its partitions is over; what the request names is read all the same.
             self._session = session if session.partitions else None
             self._wanted = session.partitions or partitions_of(request, self._version)
+        self._incremental = self._session is not None
         self._epoch = 0 if self._session is None else self._session.epoch
         self._watched: list[Partition] = []
         self._timer: asyncio.TimerHandle | None = None  # while it waits
@@ -180,7 +86,7 @@ class ClientFetch(Deferred):
     def answer(self) -> FetchResponse:
         session = self._session
         if self._failed:  # what is not known comes last, as in Kafka
-            self.found.sort(key=lambda each: _NOT_KNOWN.get(each[1].error_code, 0))
+            self.found.sort(key=lambda each: UNKNOWN_LAST.get(each[1].error_code, 0))
         if session is not None:
             if session.epoch != self._epoch:  # a later request of the same session has been here meanwhile
                 return FetchResponse(
@@ -206,7 +112,7 @@ class ClientFetch(Deferred):
         """Remember what the reader is told; what has data goes to the end, so that all get their share."""
         partitions = session.partitions
         for wanted, data in self.found:
-            _told(wanted, data)
+            told(wanted, data)
             if data.records:
                 key = session.key(wanted)
                 if partitions.pop(key, None) is not None:
@@ -214,7 +120,7 @@ class ClientFetch(Deferred):
 
     def _new_session(self) -> FetchSession | None:
         for wanted, data in self.found:
-            _told(wanted, data)
+            told(wanted, data)
         return self._broker.fetch_sessions.create(
             self._wanted,
             privileged=self._privileged,
@@ -222,215 +128,24 @@ class ClientFetch(Deferred):
             now_s=self._broker.clock.monotonic(),
         )
 
-    # -- one pass over all partitions
-
-    def read_all(self) -> _Pass:
-        """Find what is to be answered. Yields each read that is not in the page cache; is sent its result or
-        error.
-        """
-        self._failed = False
-        self._size = 0
-        self._leaders = []
-        self.found = []
-        self.nodes = []
-        incremental = self._session is not None
-        with_data = 0
-        every = self._to_look_at()
-        # The request's own table cannot change under the loop; a session's can, while others have their turn.
-        if incremental or len(every) > ITEMS_IN_A_TURN:
-            every = list(every)
-        for count, wanted in enumerate(every, 1):
-            if incremental and self._is_idle(wanted):
-                continue
-            data = yield from self._look_at(wanted)
-            if not incremental or _is_news(wanted, data):
-                self.found.append((wanted, data))
-            with_data += bool(data.records)
-            if count % ITEMS_IN_A_TURN == 0 or with_data == READ_IN_A_TURN:
-                with_data = 0
-                yield None
-
-    def _to_look_at(self) -> Collection[Wanted]:
-        return self._wanted.values()
-
-    def _is_idle(self, wanted: Wanted) -> bool:
-        """Whether there is nothing to tell about a partition of a session; most are so most of the time."""
-        partition, asked = wanted.partition, wanted.asked
-        if partition is None or not self._may_read(partition):
-            return False
-        log = partition.log
-        limit = self._limit(log)
-        if (
-            asked.fetch_offset != limit
-            or log.high_watermark != wanted.high_watermark
-            or log.start_offset != wanted.log_start_offset
-            or asked.current_leader_epoch not in (-1, partition.leader_epoch)
-            or asked.current_leader_epoch < 0 <= asked.last_fetched_epoch  # of whatever term: compare
-        ):
-            return False
-        self._leaders.append((partition, limit, 0))
-        return True
-
-    def _look_at(self, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
-        index = wanted.asked.partition
-        name = wanted.topic
-        wanted.partition = None
-        try:
-            if self._version >= IDS_FROM:
-                name = self._broker.metadata.topic_name(wanted.topic_id) or ""
-                if not name:
-                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            partition = self._find(name, index, wanted.asked.current_leader_epoch)
-            if self._version >= IDS_FROM and partition.topic_id != wanted.topic_id:
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-            wanted.partition = partition
-            instead = self._instead(partition, wanted)
-            if instead is not None:
-                return instead
-            return (yield from self._read(partition, wanted))
-        except KafkaError as error:
-            return self._refusal(name, index, error.code)
-        except OffsetOutOfRange:
-            return self._refusal(name, index, ErrorCode.OFFSET_OUT_OF_RANGE)
-        except (CorruptLog, StorageFailed) as error:
-            if isinstance(error, CorruptLog):  # as Kafka counts: not what is merely somewhere else
-                self._broker.metrics.topic(name).failed_fetch += 1
-            return self._refusal(name, index, self._broker.damage.code(str(partition), error))
-
-    def _instead(self, partition: Partition, wanted: Wanted) -> PartitionData | None:
-        """What is answered in place of records, if anything is: where to read from now on, or up to where
-        both histories may be the same (KIP-595)."""
-        asked = wanted.asked
-        nearer = self._nearer(partition, asked.fetch_offset)
-        if nearer is not None:
-            aborted: list[AbortedTransaction] | None = [] if self._committed else None
-            return self._without_records(
-                partition, asked.partition, aborted_transactions=aborted, preferred_read_replica=nearer
-            )
-        # A follower that serves may not be as far yet as the reader is, which parts nobody.
-        if asked.last_fetched_epoch < 0 or not partition.is_leader or self._privileged:
-            return None
-        parted = parted_at(partition.log, asked)
-        if parted is None:
-            return None
-        wanted.partition = None
-        epoch, end = parted
-        if epoch < 0 or asked.fetch_offset < partition.log.start_offset:
-            return self._refusal(partition.topic, asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
-        diverging = EpochEndOffset(epoch=epoch, end_offset=end)
-        return self._without_records(
-            partition, asked.partition, aborted_transactions=None, diverging_epoch=diverging
-        )
-
-    def _without_records(self, partition: Partition, index: int, **more: Any) -> PartitionData:
-        """Answered at once."""
-        self._failed = True
-        log = partition.log
-        return PartitionData(
-            partition_index=index,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.start_offset,
-            records=b"",
-            **more,
-        )
-
-    def _read(self, partition: Partition, wanted: Wanted) -> Generator[Need, Found | None, PartitionData]:
-        log, asked = partition.log, wanted.asked
-        high_watermark = log.high_watermark
-        stable = log.last_stable_offset
-        limit = self._limit(log)
-        max_bytes = max(0, min(asked.partition_max_bytes, self._max_bytes - self._size))
-        offset, min_one = asked.fetch_offset, self._size == 0
-        found: Found | None
-        try:
-            if offset == limit and offset >= log.start_offset:  # most readers, most of the time
-                found = LogSlice([], 0, offset)
-            else:
-                found = locate(log, offset, max_bytes, limit, min_one)
-            if found is None:
-                found = log.read(offset, max_bytes, limit, min_one)
-        except NotCached:
-            found = yield _Cold(log, offset, max_bytes, limit, min_one)
-        assert found is not None
-        self._size += found.size
-        self._leaders.append((partition, limit, found.size))
-        return PartitionData(
-            partition_index=asked.partition,
-            high_watermark=high_watermark,
-            last_stable_offset=stable,
-            log_start_offset=log.start_offset,
-            # Null as well where a batch is there that is larger than what is left, as in Kafka.
-            aborted_transactions=_aborted(log, offset, found)
-            if self._committed and (found.size or offset >= limit or not max_bytes)
-            else None,
-            records=found.segments,  # type: ignore[arg-type]  # the edge sends regions from their files
-        )
-
-    # -- replicas nearby (KIP-392)
-
-    def _find(self, topic: str, index: int, current_leader_epoch: int) -> Partition:
-        if self._version < _FOLLOWERS_FROM:
-            return self._broker.replicas.leader(topic, index, current_leader_epoch)
-        return self._broker.replicas.readable(topic, index, current_leader_epoch)
-
-    def _may_read(self, partition: Partition) -> bool:
-        return partition.is_leader or (self._version >= _FOLLOWERS_FROM and partition.leader >= 0)
-
-    def _nearer(self, partition: Partition, offset: int) -> int | None:
-        """A replica in the client's rack that it should rather read from."""
-        if not self._rack or not partition.is_leader:
-            return None
-        metadata, in_sync = self._broker.metadata, partition.in_sync
-        members = [in_sync.followers[each] for each in in_sync.members if each in in_sync.followers]
-        chosen = nearest(
-            self._rack, offset, partition.leader, members, partial(metadata.rack_on, self._listener)
-        )
-        return None if chosen == partition.leader else chosen
-
-    # -- refusals
-
-    def _refusal(self, topic: str, index: int, code: ErrorCode) -> PartitionData:
-        self._failed = True
-        answer = PartitionData(
-            partition_index=index,
-            error_code=code,
-            high_watermark=_NO_OFFSET,
-            aborted_transactions=[] if code in _NOT_KNOWN else None,  # as Kafka has it
-            records=b"",
-        )
-        if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
-            self._name_leader(topic, index, answer)
-        return answer
-
-    def _name_leader(self, topic: str, index: int, answer: PartitionData) -> None:
-        known = current_leader(self._broker.metadata, topic, index, self._listener)
-        if known is None or self._version < _LEADER_FROM:
-            return
-        answer.current_leader = LeaderIdAndEpoch(leader_id=known.leader, leader_epoch=known.leader_epoch)
-        if self._version >= _ADDRESS_FROM and all(node.node_id != known.leader for node in self.nodes):
-            self.nodes.append(
-                NodeEndpoint(node_id=known.leader, host=known.host, port=known.port, rack=known.rack)
-            )
-
     # -- waiting
 
     def attempt(self) -> Tried:
         """The answer, what it takes to read it from a disk or in turns, or itself, which is to wait."""
         reading = self.read_all()
-        need = next(reading, ENDED)
-        if need is not ENDED:
+        need = next(reading, _ENDED)
+        if need is not _ENDED:
             return self._go_on(reading, need)
         return self.answer() if self.satisfied else self
 
-    async def _go_on(self, reading: _Pass, need: Need) -> Ended:
+    async def _go_on(self, reading: Pass, need: Need) -> Ended:
         await self._finish_pass(reading, need)
         return self.answer() if self.satisfied else self
 
-    async def _finish_pass(self, reading: _Pass, need: Need) -> None:
+    async def _finish_pass(self, reading: Pass, need: Need) -> None:
         loop = asyncio.get_running_loop()
         go_on: Callable[[], Need]
-        while need is not ENDED:
+        while need is not _ENDED:
             try:
                 if need is None:
                     await asyncio.sleep(0)
@@ -444,7 +159,7 @@ class ClientFetch(Deferred):
             try:
                 need = go_on()
             except StopIteration:
-                need = ENDED
+                need = _ENDED
 
     def begin(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -491,10 +206,6 @@ class ClientFetch(Deferred):
     def _unwatch(self, watched: list[Partition], watcher: Watcher) -> None:
         for partition in watched:
             partition.unwatch(watcher)
-
-    def _limit(self, log: Log) -> int:
-        """Where reading ends for this reader."""
-        return log.last_stable_offset if self._committed else log.high_watermark
 
     def _moved(self) -> bool:
         """Whether something changed between the pass and the start of watching."""

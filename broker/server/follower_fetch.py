@@ -22,7 +22,8 @@ from broker.replication import Partition
 from broker.replication.throttle import Throttle
 from broker.replication.watched import Watcher
 from broker.server.context import RequestContext
-from broker.server.fetch_job import ClientFetch, Found, Need, replica_of
+from broker.server.fetch_job import ClientFetch
+from broker.server.fetch_pass import Found, Need, replica_of
 from broker.server.fetch_sessions import FetchSession, Wanted
 from broker.server.parted_logs import parted_at
 from broker.server.session_changes import SessionChanges

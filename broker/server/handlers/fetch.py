@@ -19,7 +19,8 @@
 from __future__ import annotations
 
 from broker.server.context import RequestContext
-from broker.server.fetch_job import ClientFetch, Tried, replica_of
+from broker.server.fetch_job import ClientFetch, Tried
+from broker.server.fetch_pass import replica_of
 from broker.server.follower_fetch import FollowerFetch
 from broker.server.registry import handles
 from broker.server.turns import NO_LIMIT

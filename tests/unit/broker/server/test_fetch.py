@@ -16,7 +16,7 @@ from broker.log import LogSlice, NotCached, StorageFailed
 from broker.log.log_view import LogView
 from broker.server.dispatch import LARGE
 from broker.server.edge import Connection as ServedConnection
-from broker.server.fetch_job import READ_IN_A_TURN
+from broker.server.fetch_pass import READ_IN_A_TURN
 from protocol.client.errors import ConnectionLostError
 from protocol.errors import ErrorCode
 from protocol.frames import encode_request
