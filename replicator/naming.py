@@ -1,8 +1,8 @@
 """How topics are called at the target, and what a name says about where a topic came from.
 
 Owns names only, pure. `prefix` is MM2's DefaultReplicationPolicy: alias, separator, topic. `identity` keeps
-names (IdentityReplicationPolicy); only heartbeats are prefixed, so that they stay apart. Names of internal
-topics are MM2's (KIP-382, KIP-690), so that Java's MirrorClient finds them.
+names (IdentityReplicationPolicy); only heartbeats are prefixed, where they are copied, so that they stay
+apart. Names of internal topics are MM2's (KIP-382, KIP-690), so that Java's MirrorClient finds them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ class Naming:
     internal_separator: bool = True
     """Internal topics carry the separator too; else a dot (KIP-949)."""
     rename: tuple[Rename, ...] = ()
+    heartbeats: bool = True
+    """They are copied: each cluster has a topic of that name of its own."""
 
     def at_target(self, topic: str) -> str:
         """The name of a source topic at the target."""
-        if self.identity and self.original(topic) != HEARTBEATS:
+        if self.identity and not (self.heartbeats and self.original(topic) == HEARTBEATS):
             return next((new for rule in self.rename if (new := rule.apply(topic)) is not None), topic)
         return f"{self.source}{self.separator}{topic}"
 

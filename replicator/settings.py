@@ -210,7 +210,7 @@ class LinkSettings(BaseModel):
     emit_heartbeats_interval_s: float = Field(default=1.0, gt=0)
     """How often heartbeats are written."""
     heartbeats_replication: bool = True
-    """The source's `heartbeats` topic is copied, whatever the filters say."""
+    """The source's `heartbeats` topic is copied, whatever the filters say; never with identical offsets."""
 
     shared: bool = True
     """Any number of processes may run this link and share its partitions; False: one process, all of it."""
@@ -305,13 +305,17 @@ class LinkSettings(BaseModel):
             self.naming == "identity",
             self.internal_separator,
             self.rename,
+            self._copies_heartbeats,
         )
 
     def topic_filter(self) -> TopicFilter:
         """Which topics are copied."""
-        return TopicFilter(
-            self.names(), self.topics, self.topics_exclude, heartbeats=self.heartbeats_replication
-        )
+        return TopicFilter(self.names(), self.topics, self.topics_exclude, heartbeats=self._copies_heartbeats)
+
+    @property
+    def _copies_heartbeats(self) -> bool:
+        """A mirror of them would be read-only, and the target writes its own."""
+        return self.heartbeats_replication and self.offsets == "translated"
 
     @property
     def notes_groups(self) -> bool:

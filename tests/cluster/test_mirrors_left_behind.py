@@ -89,3 +89,18 @@ async def test_a_topic_that_the_new_side_made_alone_is_not_left_there(pair, clie
         await same_logs(west, east, f"{name}-new")
     done = await home()
     assert done.switched.topics == [f"{name}-new", f"{name}-old"]
+
+
+async def test_heartbeats_of_the_source_are_no_topic_that_is_left_behind(clients, pair):
+    """Each cluster has its own, beside topics of people that are called so."""
+    east, west = clients
+    name = fresh("beating")
+    link = mirror_link(pair.east, pair.west, f"{name}.*")
+    await create(east, f"{name}.heartbeats")
+    await produce(east, f"{name}.heartbeats", some(3))
+    if "heartbeats" not in (await east.metadata(None)).topics:
+        await create(east, "heartbeats")
+    async with mirroring(link):
+        await same_logs(east, west, f"{name}.heartbeats")
+        assert (await refuse_to_leave_behind(east, west, link)).texts == {}
+        await promote(east, west, link, await find_mirrors(west, link), quiet, timeout_s=60)

@@ -33,6 +33,16 @@ def test_names_are_those_of_mirrormaker():
     assert Naming("east", "west", "_").at_target("orders") == "east_orders"
 
 
+@pytest.mark.parametrize("more", [{"offsets": "identical"}, {"heartbeats_replication": False}])
+def test_a_link_that_copies_no_heartbeats_changes_no_names(more):
+    link = settings(naming="identity", topics=[".*"], **more)
+    assert link.topic_filter().refuses("heartbeats") == "heartbeats are not replicated"
+    for topic in ("device.heartbeats", "north.heartbeats", "orders"):
+        assert link.topic_filter().accepts(topic)
+        assert link.names().at_target(topic) == topic
+    assert settings(naming="identity", topics=["orders"], **more).topic_filter().refuses("north.heartbeats")
+
+
 def test_internal_topics_carry_the_separator_unless_told_not_to():
     lined = Naming("east", "west", "_")
     assert lined.checkpoints == "east_checkpoints_internal"
