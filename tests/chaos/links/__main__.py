@@ -1,9 +1,10 @@
 """One run of faults against links, a report of what arrived; exit code 1 on an anomaly.
 
     python -m tests.chaos.links [--minutes 3] [--seed N] [--faults kill_worker,cut_path] [--workers 2]
-                                [--exactly-once] [--source kafka] [--broken RULE] [--keep DIR]
+                                [--exactly-once] [--one-name] [--source kafka] [--broken RULE] [--keep DIR]
 
-With `--source kafka` the cluster `east` is Apache Kafka 4.3: source of one link, target of the other.
+With `--one-name` both sides write to topics of the same names (`origin_headers`). With `--source kafka` the
+cluster `east` is Apache Kafka 4.3: source of one link, target of the other.
 The report goes to build/chaos/links.json; `--seed` repeats the schedule of an earlier run.
 """
 
@@ -27,6 +28,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes of each link")
     parser.add_argument("--exactly-once", action="store_true", help="links with exactly_once: true")
     parser.add_argument(
+        "--one-name", action="store_true", help="links with naming: identity and origin_headers: true"
+    )
+    parser.add_argument(
         "--source", choices=["isthmus", "kafka"], default="isthmus", help="what the cluster east is made of"
     )
     parser.add_argument("--broken", choices=sorted(RULES), help="links with this rule switched off")
@@ -44,6 +48,7 @@ def main() -> int:
             workers=options.workers,
             program=("tests.chaos.links.broken", options.broken) if options.broken else ("isthmus",),
             link_settings={"exactly_once": True} if options.exactly_once else None,
+            one_name=options.one_name,
             apache="east" if options.source == "kafka" else None,
             audit=not options.no_audit,
             say=lambda text: print(text, flush=True),

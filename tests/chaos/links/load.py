@@ -22,6 +22,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from replicator.origin import ORIGIN_HEADER
 from tests.chaos.links.clients import (
     CALL_S,
     CODECS,
@@ -50,6 +51,8 @@ class Load:
     history: History
     seed: int
     pause_s: float
+    one_name: bool = False
+    """Topics are called the same at the other side, which writes to them too; groups are not looked at."""
     threads: Threads = field(default_factory=Threads)
 
     def __post_init__(self) -> None:
@@ -67,7 +70,8 @@ class Load:
         for number, group in enumerate(self.groups):
             self.threads.other(group, self._consume, group, number)
         self.threads.other(f"mirror of {self.side}", self._read_mirror)
-        self.threads.other(f"watcher of {self.side}", self._watch)
+        if not self.one_name:
+            self.threads.other(f"watcher of {self.side}", self._watch)
         self.threads.start()
 
     # -- writers
@@ -166,7 +170,7 @@ class Load:
         try:
             while not self.threads.ended.is_set():
                 wanted = {
-                    (f"{self.side}.{topic}", partition)
+                    (topic if self.one_name else f"{self.side}.{topic}", partition)
                     for topic, count in self.topics().items()
                     for partition in range(count)
                 }
@@ -262,10 +266,10 @@ def read_all(
 
 
 Row = tuple[bytes, int]
-"""Name of the value, and a hash of all that a record has: time, key, value, headers."""
+"""Name of the value, and a hash of all that a record has: time, key, value, headers but the link's own."""
 
 
 def row_of(message: Message) -> Row:
     value = message.value() or b""
-    headers = tuple((name, text) for name, text in message.headers() or ())
+    headers = tuple((name, text) for name, text in message.headers() or () if name != ORIGIN_HEADER)
     return name_of(value), hash((message.timestamp(), message.key(), value, headers))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from tests.chaos.links.faults import FAULTS
 from tests.chaos.links.history import History, Place
 from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
 from tests.chaos.links.load import Load, Row, read_all
+from tests.chaos.links.one_name import SETTINGS as ONE_NAME
+from tests.chaos.links.one_name import circled, of_origin
 from tests.chaos.links.schedule import LANES
 from tests.chaos.links.world import LINKS, SIDES, LinkWorld, ends
 from tests.support.waiting import wait_until
@@ -77,27 +79,30 @@ def run(
     workers: int = 1,
     program: Sequence[str] = ("isthmus",),
     link_settings: Mapping[str, object] | None = None,
+    one_name: bool = False,
     apache: str | None = None,
     audit: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """`program` runs the links (`broken`: with a rule switched off); the side `apache` is Apache Kafka."""
+    """`program` runs the links (`broken`: with a rule switched off); the side `apache` is Apache Kafka.
+    `one_name`: topics have the same names on both sides, and both write to them (`one_name`)."""
     began = time.monotonic()
     world = LinkWorld(
         directory,
         program=program,
         workers=workers,
-        link_settings=link_settings,
+        link_settings={**(ONE_NAME if one_name else {}), **(link_settings or {})},
         apache=apache,
         say=lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}"),
     )
     with contextlib.closing(world):
-        return _Run(world, seed, workers).whole(seconds, kinds, lanes, audit=audit)
+        return _Run(world, seed, workers, one_name=one_name).whole(seconds, kinds, lanes, audit=audit)
 
 
 class _Run:
-    def __init__(self, world: LinkWorld, seed: int, workers: int) -> None:
+    def __init__(self, world: LinkWorld, seed: int, workers: int, *, one_name: bool) -> None:
         self._world = world
+        self._one_name = one_name
         self._seed = seed
         self._history = History()
         self._breaking = Breaking(world, seed, FAULTS)
@@ -153,6 +158,7 @@ class _Run:
             self._seed,
             # Longer runs write more slowly, so that an hour has its place in memory.
             pause_s=0.2 if seconds < 900 else 0.4,
+            one_name=self._one_name,
         )
 
     # -- the end
@@ -182,17 +188,19 @@ class _Run:
         wait_until(lambda: self._have_read(loads, content), "groups have read all", bound_s=_GROUPS_S)
         for load in loads:
             load.threads.stop()
-        committed = {at: offset for load in loads for at, offset in load.standing(load.side).items()}
+        committed: dict[tuple[str, Place], int] = {}
+        if not self._one_name:
+            committed = {at: offset for load in loads for at, offset in load.standing(load.side).items()}
         translated: dict[tuple[str, Place], int] = {}
         deadline = time.monotonic() + _GROUPS_S
-        while True:
+        while committed:
             with contextlib.suppress(KafkaException):
                 translated = {at: n for load in loads for at, n in load.standing(load.other).items()}
             if not inexact(content, mirror_of, committed, translated) or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
         findings = judge(content, self._history, mirror_of, committed, translated)
-        findings["circled"] = [topic for side in SIDES for topic in self._circled(side)]
+        findings["circled"] = list(self._circled(content))
         self._report.records = sum(
             len(rows) for place, rows in content.items() if mirror_of(place) in content
         )
@@ -210,19 +218,34 @@ class _Run:
         )
 
     def _content(self, side: str) -> dict[Place, list[tuple[int, Row]]]:
+        """Where both sides write to one topic, what came over the link counts as of a topic of its own."""
         bootstrap = self._world.bootstrap(side)
         found = self._world.partitions(side)
         other = next(each for each in SIDES if each != side)
-        wanted = [*self._world.topics[side], *(f"{other}.{topic}" for topic in self._world.topics[other])]
-        return {
-            (side, topic, partition): read_all(bootstrap, topic, partition)
-            for topic in wanted
-            for partition in range(found.get(topic, 0))
-        }
+        theirs = [f"{other}.{topic}" for topic in self._world.topics[other]]
+        if not self._one_name:
+            wanted = [*self._world.topics[side], *theirs]
+            return {
+                (side, topic, partition): read_all(bootstrap, topic, partition)
+                for topic in wanted
+                for partition in range(found.get(topic, 0))
+            }
+        content: dict[Place, list[tuple[int, Row]]] = {}
+        for topic in sorted({*self._world.topics[side], *self._world.topics[other]}):
+            for partition in range(found.get(topic, 0)):
+                rows = read_all(bootstrap, topic, partition)
+                if topic in self._world.topics[side]:
+                    content[side, topic, partition] = of_origin(rows, side)
+                if topic in self._world.topics[other]:
+                    content[side, f"{other}.{topic}", partition] = of_origin(rows, other)
+        return content
 
-    def _circled(self, side: str) -> list[str]:
-        other = next(each for each in SIDES if each != side)
-        return [topic for topic in self._world.partitions(side) if topic.startswith(f"{other}.{side}.")]
+    def _circled(self, content: Mapping[Place, Sequence[tuple[int, Row]]]) -> Iterator[str]:
+        if self._one_name:
+            yield from circled(content, self._world.topics)
+        for side in SIDES:
+            other = next(each for each in SIDES if each != side)
+            yield from (each for each in self._world.partitions(side) if each.startswith(f"{other}.{side}."))
 
     def _audit(self) -> None:
         for link in LINKS:

@@ -7,6 +7,7 @@ import pytest
 from tests.chaos.links.history import History, Moment, Place
 from tests.chaos.links.judge import ANOMALIES, judge
 from tests.chaos.links.load import Row
+from tests.chaos.links.one_name import circled, of_origin
 from tests.chaos.links.run import mirror_of
 
 HERE: Place = ("east", "load-a", 0)
@@ -82,3 +83,15 @@ def test_two_values_at_one_offset_are_seen() -> None:
     assert not found([], [], history)
     history.saw(THERE, 4, b"b")
     assert found([], [], history) == {"changed"}
+
+
+def test_where_both_sides_write_to_one_topic_each_record_counts_where_it_was_produced() -> None:
+    east = rows("east/w/1", "west/w/1", "east/w/2", "west/w/2")
+    west = rows("west/w/1", "east/w/1", "west/w/2", "east/w/2", "east/w/2")
+    content = {HERE: of_origin(east, "east"), THERE: of_origin(west, "east")}
+    findings = judge(content, History(), mirror_of, {}, {})
+    assert {name for name, instances in findings.items() if instances} == {"duplicate"}
+    topics = {"east": {"load-a": 1}, "west": {"load-a": 1}}
+    assert not list(circled(content, topics)), "what is there twice has not come back"
+    back = {HERE: of_origin([*east, *rows("east/w/1", start=9)], "east")}
+    assert list(circled(back, topics)) == ["east/w/1 at east in load-a-0"]
