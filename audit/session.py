@@ -19,14 +19,23 @@ from typing import Any
 
 from audit.errors import AuditError
 from audit.settings import SparkSettings
+from protocol.extras import missing
 
 _JAVA_MIN = "17"
+
+
+def need_spark() -> None:
+    """Raises AuditError where Spark, or what it takes its rows with, is not installed. `audit.run` cannot be
+    imported then; without pandas the second pass would fail."""
+    if absent := missing("work on Spark", "spark", "pyspark", "pyarrow", "pandas"):
+        raise AuditError(absent)
 
 
 @contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[Any]:
     """A session for any number of audits, one after the other. Raises AuditError."""
     settings = settings or SparkSettings()
+    need_spark()
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise AuditError(f"the audit needs Java {_JAVA_MIN} or later: none on PATH, and JAVA_HOME is not set")
     with ExitStack() as stack:

@@ -1,6 +1,6 @@
 """Finds the Java that ZooKeeper needs, and ZooKeeper's own jars.
 
-ZooKeeper comes with PySpark (an installed dependency), so nothing is downloaded. Java itself is the
+ZooKeeper comes with PySpark (the extra `spark`), so nothing is downloaded. Java itself is the
 operator's: when it is missing or too old the error says what to install.
 Must not start anything.
 """
@@ -11,6 +11,8 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+
+from protocol.extras import missing
 
 MINIMUM_JAVA = 17
 
@@ -65,7 +67,7 @@ def zookeeper_classpath() -> str:
     """Class path with the ZooKeeper that the installed PySpark bundles."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise JavaError("PySpark is not installed, and ZooKeeper's jars come with it: pip install pyspark")
+        raise JavaError(missing("ZooKeeper, whose jars come with PySpark,", "spark", "pyspark"))
     jars = Path(spec.origin).parent / "jars"
     found = [path for pattern in _JARS for path in sorted(jars.glob(pattern))]
     if not any(path.name.startswith("zookeeper-jute") for path in found):

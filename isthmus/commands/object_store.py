@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from isthmus.output import fail, say
+from protocol.extras import missing
 
 
 def object_store(
@@ -19,10 +20,9 @@ def object_store(
 
     Example: isthmus object-store --port 9000
     """
-    try:
-        from moto.server import ThreadedMotoServer
-    except ImportError:
-        fail("the local S3 API needs moto: pip install 'isthmus[demo]'")
+    if absent := missing("the local S3 API", "demo", "moto", "flask"):
+        fail(absent)
+    from moto.server import ThreadedMotoServer
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

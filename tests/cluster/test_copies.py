@@ -14,6 +14,7 @@ from replicator.copying import CopyError, CopyRequest, plan_copy, refuse_strange
 from replicator.renaming import Rename
 from tests.cluster.links import content, create, eventually, fresh, produce, records, some
 from tests.support.commands import begun, ended
+from tests.support.without_spark import without_spark
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -83,6 +84,17 @@ async def test_a_pattern_without_a_topic_is_a_slip_of_the_pen(pair, clients):
     refused = CopyRequest(pair.east, pair.west, (f"{topic}.internal",))
     with pytest.raises(CopyError, match=rf"that can be copied .{topic}.internal: internal topic"):
         await plan_copy(refused)
+
+
+async def test_an_installation_without_spark_copies(pair, clients, tmp_path):
+    east, west = clients
+    topic = fresh("light")
+    await create(east, topic)
+    await produce(east, topic, some(5))
+    words = ("copy", "--from", pair.east, "--to", pair.west, "--topics", topic, "--until-now")
+    code, _, err = await ended(await begun(*words, env=without_spark(tmp_path)))
+    assert code == 0, err
+    assert await content(west, topic) == await content(east, topic)
 
 
 async def test_a_topic_made_again_is_named_where_the_copy_ends_with_3(pair, clients):

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from asyncio.subprocess import Process
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +26,9 @@ def isthmus(*words: object, text: str = "", timeout_s: float = 60.0) -> subproce
     )
 
 
-async def begun(*words: object) -> Process:
+async def begun(*words: object, env: Mapping[str, str] | None = None) -> Process:
     pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(*_command(words), stdout=pipe, stderr=pipe, cwd=ROOT)
+    return await asyncio.create_subprocess_exec(*_command(words), stdout=pipe, stderr=pipe, cwd=ROOT, env=env)
 
 
 async def ended(process: Process, bound_s: float = BOUND_S) -> tuple[int | None, str, str]:
