@@ -1,10 +1,12 @@
 """One run of faults against links, a report of what arrived; exit code 1 on an anomaly.
 
     python -m tests.chaos.links [--minutes 3] [--seed N] [--faults kill_worker,cut_path] [--workers 2]
-                                [--exactly-once] [--one-name] [--source kafka] [--broken RULE] [--keep DIR]
+                                [--exactly-once] [--one-name | --letting-go] [--source kafka]
+                                [--broken RULE] [--keep DIR]
 
 With `--one-name` both sides write to topics of the same names (`origin_headers`). With `--source kafka` the
-cluster `east` is Apache Kafka 4.3: source of one link, target of the other.
+cluster `east` is Apache Kafka 4.3: source of one link, target of the other. With `--letting-go` records are
+deleted at the sources, some before a link has read them: what is missing has to be on record.
 The report goes to build/chaos/links.json; `--seed` repeats the schedule of an earlier run.
 """
 
@@ -16,7 +18,7 @@ from pathlib import Path
 
 from tests.chaos.links.broken import RULES
 from tests.chaos.links.run import run
-from tests.chaos.links.schedule import LANES, WEIGHTS
+from tests.chaos.links.schedule import LANES, LETTING_GO
 from tests.chaos.options import finish, seed_of
 from tests.chaos.options import parser as options_of
 
@@ -24,12 +26,14 @@ REPORT = Path("build/chaos/links.json")
 
 
 def main() -> int:
-    parser = options_of("python -m tests.chaos.links", __doc__, WEIGHTS, LANES)
+    parser = options_of("python -m tests.chaos.links", __doc__, LETTING_GO, LANES)
     parser.add_argument("--workers", type=int, default=1, help="processes of each link")
     parser.add_argument("--exactly-once", action="store_true", help="links with exactly_once: true")
-    parser.add_argument(
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
         "--one-name", action="store_true", help="links with naming: identity and origin_headers: true"
     )
+    mode.add_argument("--letting-go", action="store_true", help="sources that let go of records")
     parser.add_argument(
         "--source", choices=["isthmus", "kafka"], default="isthmus", help="what the cluster east is made of"
     )
@@ -49,6 +53,7 @@ def main() -> int:
             program=("tests.chaos.links.broken", options.broken) if options.broken else ("isthmus",),
             link_settings={"exactly_once": True} if options.exactly_once else None,
             one_name=options.one_name,
+            letting_go=options.letting_go,
             apache="east" if options.source == "kafka" else None,
             audit=not options.no_audit,
             say=lambda text: print(text, flush=True),

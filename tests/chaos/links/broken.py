@@ -99,6 +99,16 @@ def _lane_order() -> None:
     replace_rule(ProduceLane, "take", younger)
 
 
+def _gaps_on_record() -> None:
+    """What the source has let go of before it was read is passed over in silence."""
+    whole = PartitionLedger.to_json
+
+    def silent(self: PartitionLedger) -> dict[str, Any]:
+        return {**whole(self), "gaps": []}
+
+    replace_rule(PartitionLedger, "to_json", silent)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     switch_off: Callable[[], None]
@@ -106,9 +116,12 @@ class Rule:
     """The anomaly that it has to be missed by."""
     faults: tuple[str, ...]
     """Which bring it about."""
+    letting_go: bool = False
+    """Whether sources have to let go of records for that."""
 
 
 RULES: dict[str, Rule] = {
+    "gaps_on_record": Rule(_gaps_on_record, "lost", ("delete_records", "kill_worker"), letting_go=True),
     "lane_order": Rule(_lane_order, "reordered", ("slow_path", "cut_path")),
     "progress_after_acknowledgement": Rule(
         _progress_after_acknowledgement, "lost", ("kill_worker", "cut_path", "pause_broker")

@@ -12,11 +12,11 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
 from tests.chaos.claims import LeftOut
 from tests.chaos.links.schedule import BROKERS, Step
-from tests.chaos.links.world import LINKS, LinkWorld, ends
+from tests.chaos.links.world import LINKS, LinkWorld, answered, ends
 from tests.chaos.network import Fault, Wire, both, flows
 from tests.support.waiting import wait_until
 
@@ -253,6 +253,27 @@ def more_partitions(world: LinkWorld, step: Step) -> Iterator[None]:
 
 
 @contextmanager
+def delete_records(world: LinkWorld, step: Step) -> Iterator[None]:
+    """While no worker of the link copies: some of it none has read."""
+    link = link_of(step)
+    side, names = ends(link)[0], world.workers_of(link)
+    topic = sorted(world.topics[side])[step.broker % len(world.topics[side])]
+    tp = TopicPartition(topic, int(step.delay_s * 100) % world.topics[side][topic])
+    with world.claim(names), contextlib.ExitStack() as stilled:
+        for name in names:
+            stilled.enter_context(_still(world, name))
+        world.wait(min(step.seconds, 6.0))
+        with asked():
+            low, high = world.watermarks(side, tp)
+            tp.offset = high if step.is_outgoing else low + (high - low) * 9 // 10
+            world.say(
+                f"records of {topic}-{tp.partition} at {side} are deleted up to {tp.offset} ({low} to {high})"
+            )
+            answered(world.admin(side).delete_records([tp])[tp])
+    yield
+
+
+@contextmanager
 def asked() -> Iterator[None]:
     try:
         yield
@@ -278,6 +299,7 @@ FAULTS: Mapping[str, Kind] = {
         cut_clients,
         new_topic,
         more_partitions,
+        delete_records,
     )
 }
 assert BROKERS == 2, "cut_brokers names both"

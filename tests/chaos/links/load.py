@@ -52,7 +52,9 @@ class Load:
     seed: int
     pause_s: float
     one_name: bool = False
-    """Topics are called the same at the other side, which writes to them too; groups are not looked at."""
+    """Topics are called the same at the other side, which writes to them too."""
+    watches_groups: bool = True
+    """At the other side."""
     threads: Threads = field(default_factory=Threads)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class Load:
         for number, group in enumerate(self.groups):
             self.threads.other(group, self._consume, group, number)
         self.threads.other(f"mirror of {self.side}", self._read_mirror)
-        if not self.one_name:
+        if self.watches_groups:
             self.threads.other(f"watcher of {self.side}", self._watch)
         self.threads.start()
 
@@ -104,6 +106,7 @@ class Load:
             def delivered(error: KafkaError | None, message: Message) -> None:
                 if error is None:
                     self.history.acknowledged[name] = place
+                    self.history.offsets[name] = offset_of(message)
 
             return delivered
 
@@ -122,7 +125,12 @@ class Load:
 
         def told(name: bytes, place: Place) -> Callable[[KafkaError | None, Message], None]:
             places[name] = place
-            return lambda error, message: None
+
+            def delivered(error: KafkaError | None, message: Message) -> None:
+                if error is None:
+                    self.history.offsets[name] = offset_of(message)
+
+            return delivered
 
         while not self.threads.writing.is_set():
             places.clear()

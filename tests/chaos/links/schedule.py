@@ -31,6 +31,8 @@ WEIGHTS: Mapping[str, int] = {
     "new_topic": 1,
     "more_partitions": 1,
 }
+LETTING_GO: Mapping[str, int] = {**WEIGHTS, "delete_records": 6}
+"""Where sources let go of records."""
 
 
 @dataclass(frozen=True, slots=True)

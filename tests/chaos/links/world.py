@@ -19,10 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.chaos.claims import Claims, LeftOut
 from tests.chaos.links.apache import ApacheBroker
+from tests.chaos.links.clients import committed_reader
 from tests.chaos.links.schedule import BROKERS
 from tests.chaos.network import Network
 from tests.chaos.world import RelayedBroker
@@ -240,6 +242,15 @@ class LinkWorld:
         """By topic, of all that there are."""
         topics = self.admin(side).list_topics(timeout=30).topics
         return {name: len(found.partitions) for name, found in topics.items()}
+
+    def watermarks(self, side: str, tp: TopicPartition) -> tuple[int, int]:
+        """Where a log begins and ends for readers. Raises KafkaException."""
+        consumer = committed_reader(self.bootstrap(side), "unused")
+        try:
+            low, high = consumer.get_watermark_offsets(tp, timeout=20)
+        finally:
+            consumer.close()
+        return low, high
 
     def admin(self, side: str) -> AdminClient:
         """One for each side: one that ends right behind its answer may abort in librdkafka."""

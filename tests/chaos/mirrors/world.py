@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from protocol.client.mirror_calls import MIRROR_SOURCE
-from tests.chaos.links.clients import committed_reader
 from tests.chaos.links.world import SIDES, LinkWorld, answered
 from tests.chaos.mirrors.topics import BROKERS, KEEPS
 
@@ -115,15 +114,6 @@ class MirrorWorld(LinkWorld):
         except (KafkaException, TimeoutError):
             return None
         return [name for name, found in configs.items() if (at := found.get(MIRROR_SOURCE)) and at.value]
-
-    def watermarks(self, side: str, tp: TopicPartition) -> tuple[int, int]:
-        """Where a log begins and ends for readers. Raises KafkaException."""
-        consumer = committed_reader(self.bootstrap(side), "unused")
-        try:
-            low, high = consumer.get_watermark_offsets(tp, timeout=20)
-        finally:
-            consumer.close()
-        return low, high
 
     def delete_topics(self, side: str, names: Sequence[str]) -> None:
         """Those that are there; returns when none is. Raises KafkaException."""
