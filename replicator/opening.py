@@ -247,7 +247,7 @@ class Opener:
 
     async def _match_tail(self, entry: Entry, ranges: Ranges) -> list[Gap]:
         """Books what the target's tail already holds; returns the gaps found on the way. Nothing is booked
-        when a cluster does not answer in full.
+        when a cluster does not answer in full. Where the tail is empty, reading finds a gap by itself.
         """
         async with self._tails:
             return await self._match(entry, ranges)
@@ -268,21 +268,25 @@ class Opener:
                 break
             position = chunk.next_offset
         self._metrics.unrecognised.inc(matcher.left_over)
+        if matcher.left_over:
+            # Those may be this producer's, of records that the source has no more: what comes next would be
+            # taken for them where it has their sequence numbers.
+            entry.producer = None
+        gaps = _retention_hole(ledger, ranges.source_first) if matcher.has_tail else []
+        for gap in gaps:
+            ledger.add_gap(gap)
+            entry.epoch = -1
         copied = matcher.copied()
         if copied is not None:
             _log.info("%s: %d records are at the target already", _tp(ledger.source), copied.records)
             self._metrics.recognised.inc(copied.records)
-            gaps = _retention_hole(ledger, ranges.source_first)
-            for gap in gaps:
-                ledger.add_gap(gap)
             passed = sum(offset < copied.next_source_offset for offset in left_out)
             ledger.add(copied._replace(left_out=passed, first_source_offset=first))
             entry.reached(copied, first)
             if entry.producer is not None:
                 after = next_sequence(entry.producer.next_sequence, copied.records)
                 entry.producer = entry.producer._replace(next_sequence=after)
-            return gaps
-        return []  # reading goes on at the recorded position, and finds a hole by itself
+        return gaps
 
     async def _tail(self, tp: TopicPartition, start: int, end: int) -> list[memoryview]:
         parts: list[memoryview] = []

@@ -43,6 +43,7 @@ class TailMatcher:
         self._decoded: tuple[int, list[tuple[object, ...]] | None] = (-1, None)
         self.records = 0
         self.done = not self._tail
+        self.has_tail = not self.done
 
     def offer(self, out: Outgoing) -> bool:
         """Whether the source's next batch is already at the target. False ends the matching."""

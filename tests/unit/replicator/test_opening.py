@@ -18,7 +18,7 @@ from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.opening import Opener
 from transfer.endpoint import Chunk
-from transfer.ledger import Lineage, PartitionLedger
+from transfer.ledger import Lineage, PartitionLedger, ProducerState
 from transfer.offset_map import OffsetMap
 from transfer.rewrite import plan, seal
 
@@ -129,3 +129,34 @@ async def test_a_target_whose_own_retention_passed_is_matched_from_its_start_on(
     assert beginning.entry.ledger.records == 0, (
         "its first batch is not the source's: copied again, nothing lost"
     )
+
+
+def with_producer(next_sequence: int) -> Entry:
+    entry = stored()
+    entry.producer = ProducerState(8, 0, next_sequence)
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("gone", "source_first", "gaps"),
+    [
+        pytest.param([], 0, [], id="all recognised"),
+        pytest.param([0, 1], 0, [], id="compacted away at the source"),
+        pytest.param([0, 1, 2, 3], 0, [], id="none left"),
+        pytest.param([0, 1], 6, [(0, 6)], id="retention"),
+        pytest.param([0, 1, 2, 3], 12, [(0, 12)], id="retention took all"),
+    ],
+)
+async def test_what_cannot_be_recognised_may_have_used_up_sequence_numbers(
+    gone: list[int], source_first: int, gaps: list[tuple[int, int]]
+) -> None:
+    source, target = clusters(10, source_first=0, at_target=4)
+    batches = [source.data[pos : pos + header.size] for pos, header in iter_headers(memoryview(source.data))]
+    source.data = b"".join(batch for at, batch in enumerate(batches) if at not in gone)
+    source.first = source_first
+    beginning = await opener(source, target).open(with_producer(0), SOURCE, TARGET, start_at=0)
+    entry = beginning.entry
+    assert [(gap.start, gap.end) for gap in entry.ledger.gaps] == gaps
+    assert all(gap.reason.endswith("perhaps copied before") for gap in entry.ledger.gaps)
+    assert entry.ledger.records == 3 * (4 - len(gone))
+    assert entry.producer == (None if gone else ProducerState(8, 0, 12))
