@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 
 from protocol.types import TopicPartition
 from replicator.open_transactions import Row
-from transfer.ledger import NOT_TOLD, LedgerError
+from transfer.ledger import NOT_TOLD, LedgerError, same_topic
 
 _log = logging.getLogger("isthmus.replicator")
 
 LINK_KEY: Final = b"link"
 SETTINGS: Final = "settings/"
 MIRRORMAKER_KEY: Final = b"mirrormaker"
-
+NOT_KNOWN_YET: Final = -2
 
 Asked = list[list[list[str]]]
 """Patterns that starts of a link were asked for: each time those to take and those to leave out."""
@@ -29,9 +29,16 @@ class First(NamedTuple):
     """Where a partition begins that was there when the link took its topic in."""
 
     offset: int
-    """-1: at its log's start, wherever that was then."""
+    """-1: at its log's start, wherever that was then. NOT_KNOWN_YET: at its end of then, which nobody could
+    tell."""
     topic_id: str = NOT_TOLD
     """Of the topic that was there then: its offset says nothing of one that was made since."""
+    epoch: int = -1
+    """Of its leader then, or of the term without one, where the end is not known yet: it ended there."""
+
+    def waits(self, topic_id: str) -> bool:
+        """Whether a partition of the topic with this id cannot begin before its end of then is known."""
+        return self.offset == NOT_KNOWN_YET and same_topic(self.topic_id, topic_id)
 
 
 class Seen(NamedTuple):
@@ -46,7 +53,10 @@ class Seen(NamedTuple):
 
 def initial_row_of(initial: Mapping[TopicPartition, First], asked: Asked) -> Row:
     """Where partitions begin that the link was not there to see being born."""
-    rows = [[tp.topic, tp.partition, first.offset] for tp, first in sorted(initial.items())]
+    rows = [
+        [*tp, first.offset, *([first.epoch] if first.offset == NOT_KNOWN_YET else ())]
+        for tp, first in sorted(initial.items())
+    ]  # the longer ones are refused by versions that would copy from the log's start
     ids = {tp.topic: first.topic_id for tp, first in sorted(initial.items()) if first.topic_id != NOT_TOLD}
     data = {"initial": rows, "ids": ids, **({"asked": asked} if asked else {})}
     return LINK_KEY, json.dumps(data, separators=(",", ":")).encode()
@@ -65,8 +75,8 @@ def read_initial(value: bytes | None) -> dict[TopicPartition, First] | None:
         data = json.loads(value)
         ids = data.get("ids", {})
         return {
-            TopicPartition(topic, index): First(offset, ids.get(topic, NOT_TOLD))
-            for topic, index, offset in data["initial"]
+            TopicPartition(topic, index): First(offset, ids.get(topic, NOT_TOLD), *epoch)
+            for topic, index, offset, *epoch in data["initial"]
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(f"the link's own progress record cannot be read: {error!r}") from error

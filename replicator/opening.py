@@ -12,7 +12,7 @@ import logging
 import time
 from dataclasses import dataclass, field, replace
 
-from protocol.client import EARLIEST, LATEST, ClusterClient, Isolation
+from protocol.client import EARLIEST, LATEST, ClientError, ClusterClient, Isolation
 from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
 from replicator.link_rows import First
@@ -80,6 +80,8 @@ def begin(
     was born later, and all of it is wanted from offset 0 on. `seen_end` is the end
     of the source as it was last read in this run of the link; -1: it was not. `told`: a topic that was
     created again is a gap even when nothing is missing, so that somebody has to acknowledge it.
+
+    Raises ClientError while `start_at` is not known yet.
     """
     now_ms = time.time_ns() // 1_000_000
     if entry is None:
@@ -102,6 +104,7 @@ def _first_begun(
     source: Lineage, target: Lineage, ranges: Ranges, first: First | None, now_ms: int
 ) -> Beginning:
     """A partition of which nothing was copied yet: what it held when the link took it in is wanted too."""
+    _check_known(source, first)
     former: list[Gap] = []
     wanted = 0 if first is None else first.offset
     if first is not None and not same_topic(first.topic_id, source.topic_id):
@@ -113,6 +116,16 @@ def _first_begun(
     if start > wanted >= 0:
         made.gaps.append(Gap(wanted, start, "retention passed before the first read", now_ms))
     return Beginning(Entry(made), [*former, *made.gaps])
+
+
+def _check_known(source: Lineage, first: First | None) -> None:
+    if first is not None and first.waits(source.topic_id):
+        error = ClientError(
+            f"{_tp(source)} had no leader that answered when the link began at the latest records: it waits"
+            " for one that tells where it ended then"
+        )
+        error.to_do = "bring back a broker of the source that has this partition"
+        raise error
 
 
 def _with_ids(entry: Entry, source: Lineage, target: Lineage) -> tuple[Lineage, Lineage]:
@@ -223,6 +236,8 @@ class Opener:
         seen_end: int = -1,
     ) -> Beginning:
         """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""
+        if entry is None:
+            _check_known(source, start_at)
         ranges = await self._ranges(_tp(source), _tp(target))
         beginning = begin(
             entry, source, target, ranges, start_at=start_at, seen_end=seen_end, told=self._told

@@ -9,21 +9,25 @@ what was stored to the parts that go on with it. Asks both clusters; decides not
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
-from protocol.client import LATEST, ClientError, Isolation
+from protocol.client import NO_RETRIES, ClientError, ClusterClient, NotSupportedError
 from protocol.types import TopicPartition, uuid_to_text
 from replicator.acl_sync import AclSync
 from replicator.discovery import Wanted, discover
 from replicator.ends import ANSWER_S, Ends, source_ends
 from replicator.entry_rows import Entry
 from replicator.filters import TopicFilter
-from replicator.link_rows import First, Seen
+from replicator.link_rows import NOT_KNOWN_YET, First, Seen
 from replicator.mirrormaker.returning import go_on_behind
 from replicator.mirrormaker.takeover import Taken, take_over
 from replicator.parts import Parts
 from replicator.phase import TAKE_OVER
+from replicator.piecemeal import piecemeal
 from replicator.progress import Progress
+
+_log = logging.getLogger("isthmus.replicator")
 
 
 class Start:
@@ -32,6 +36,7 @@ class Start:
     def __init__(self, parts: Parts, acls: AclSync) -> None:
         self._parts = parts
         self._acls = acls
+        self._noting = asyncio.Lock()
 
     async def load(self, *, leading: bool) -> None:
         """Reads what is stored, notes (as the leader) where the first start begins, hands it on.
@@ -57,8 +62,35 @@ class Start:
         asked = store.progress.asked
         now = [list(settings.topics), list(settings.topics_exclude)]
         if store.progress.initial is None or now not in asked:
-            await self._begin(store.progress, now)
-            await store.refresh()
+            async with self._noting:
+                await self._begin(store.progress, now)
+                await store.refresh()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is not known of a partition yet where it begins."""
+        initial = self._parts.store.progress.initial or {}
+        return any(first.offset == NOT_KNOWN_YET for first in initial.values())
+
+    async def learn(self) -> None:
+        """As the leader: notes where partitions ended at the link's first start whose leaders could not tell
+        that then: where the epoch of then ended. Raises ProtocolError."""
+        if not self.waits:
+            return
+        store, source = self._parts.store, self._parts.source_client
+        async with self._noting:
+            known = dict(store.progress.initial or {})
+            waiting = {tp: first for tp, first in known.items() if first.offset == NOT_KNOWN_YET}
+            ends = await self._ends({tp: first.topic_id for tp, first in waiting.items()})
+            told = {tp: end.offset for tp, end in ends.items() if end.offset is not None}
+            terms = await _ends_of_terms(source, {tp: waiting[tp].epoch for tp in told})
+            for tp, end in terms.items():
+                offset = told[tp] if end < 0 else min(told[tp], end)
+                known[tp] = First(offset, waiting[tp].topic_id)
+                _log.info("%s begins at %d, where it ended when the link began", tp, offset)
+            if terms:
+                await store.save_initial(known, store.progress.asked)
+                await store.refresh()
 
     async def take_lead(self) -> Progress:
         """Reads what the leader before us had set at the target."""
@@ -139,17 +171,41 @@ class Start:
         parts = self._parts
         here = (await parts.source_client.metadata(None)).topics
         found = discover(here, {}, parts.topic_filter, parts.naming)
-        ids = {
-            TopicPartition(name, n): uuid_to_text(one.source.topic_id)
-            for name, one in found.wanted.items()
-            for n in one.source.partitions
-        }
+        ids: dict[TopicPartition, str] = {}
+        epochs: dict[TopicPartition, int] = {}
+        for name, one in found.wanted.items():
+            for n, at in one.source.partitions.items():
+                ids[tp := TopicPartition(name, n)] = uuid_to_text(one.source.topic_id)
+                epochs[tp] = at.leader_epoch
+        ends = await self._ends(ids)
         if parts.settings.start == "latest":
-            listed = await parts.source_client.list_offsets(
-                dict.fromkeys(ids, LATEST), isolation=Isolation.READ_COMMITTED
-            )
-            return {tp: First(at.offset, ids[tp]) for tp, at in listed.items()}
-        ends: Ends = {}
-        await source_ends(parts.source_client, ids, ends, asyncio.get_running_loop().time() + ANSWER_S)
+            lasts = {tp: ends[tp].offset for tp in ids}
+            return {
+                tp: First(last, ids[tp]) if last is not None else First(NOT_KNOWN_YET, ids[tp], epochs[tp])
+                for tp, last in lasts.items()
+            }
         firsts = {tp: ends[tp].first for tp in ids}  # one that is not told now begins where it does then
-        return {tp: First(-1 if at is None else at, ids[tp]) for tp, at in firsts.items()}
+        return {tp: First(-1 if first is None else first, ids[tp]) for tp, first in firsts.items()}
+
+    async def _ends(self, topic_ids: Mapping[TopicPartition, str]) -> Ends:
+        """What is told within seconds."""
+        ends: Ends = {}
+        deadline = asyncio.get_running_loop().time() + ANSWER_S
+        await source_ends(self._parts.source_client, topic_ids, ends, deadline)
+        return ends
+
+
+async def _ends_of_terms(
+    client: ClusterClient, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Of partitions whose leaders answer: where these epochs ended, or have come to; none where that is not
+    known any more, or never was (-1). Raises ClientError."""
+
+    async def ask(tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        ends = await client.epoch_ends({tp: epochs[tp] for tp in tps}, retry=NO_RETRIES)
+        return {tp: end.end for tp, end in ends.items()}
+
+    try:
+        return (await piecemeal(ask, list(epochs)))[0]
+    except NotSupportedError:  # by brokers before 0.11
+        return dict.fromkeys(epochs, -1)

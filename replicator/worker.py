@@ -208,6 +208,7 @@ class Link:
                 self._jobs.every("metrics", lambda: _OBSERVE_S, self._observe),
                 self._jobs.every("clusters", lambda: _LOOK_AT_CLUSTERS_S, self._look_at_clusters),
                 *(self._jobs.every(one.what, one.interval_s, self._if_leading(one.job)) for one in upkeep),
+                self._jobs.every("first positions", lambda: _BEGIN_S, self._learn),
                 self._jobs.every("control", lambda: _LOOK_AT_WISHES_S, self._obey),
                 self._jobs.every("report", lambda: _REPORT_S, self._report, longest_rest_s=RESTS_S),
                 self._store_progress(),
@@ -252,6 +253,10 @@ class Link:
             await self._obeying.once()
         parts = self._parts
         parts.engine.pace.limit = parts.settings.rate_limit / self._sharing.workers
+
+    async def _learn(self) -> None:
+        if self._begun.is_set() and await self._leading():
+            await self._start.learn()
 
     async def _report(self) -> None:
         if self._parts.phase.step is not PROGRESS:  # before that there may be no topic to write to
