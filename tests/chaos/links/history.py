@@ -31,6 +31,8 @@ class History:
     """By the value's name; of transactions only what was committed for certain."""
     offsets: dict[bytes, int] = field(default_factory=dict)
     """Where the source has put what was delivered to it, by the value's name."""
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    """Of what was written to compacted topics, by the value's name."""
     aborted: set[bytes] = field(default_factory=set)
     tried: list[Moment] = field(default_factory=list)
     """Commits of groups where they read."""

@@ -1,7 +1,8 @@
 """What is wrong where sources let go of records, some before a link has read them: pure, from the history.
 
-lost               acknowledged, not at the target, and no gap on record says so (I7)
-untrue             a gap on record covers it, and it is at the target
+lost               acknowledged, not at the target, and no gap on record says so (I7); in a compacted topic
+                   a later one of its key may be there instead
+untrue             a gap on record covers it, and it is at the target (but for "perhaps copied before")
 duplicate          at the target more than once
 reordered          at the target in another order than at the source
 corrupt            at both sides, with another time, key, header or content
@@ -18,10 +19,12 @@ from typing import NamedTuple
 
 from tests.chaos.links.history import History, Place
 from tests.chaos.links.judge import Content, Findings
+from transfer.ledger import Gap
 
 ANOMALIES = ("lost", "untrue", "duplicate", "reordered", "corrupt", "foreign", "changed")
-Gaps = Mapping[Place, Sequence[tuple[int, int]]]
-"""By source: first offset, and the one behind the last."""
+Gaps = Mapping[Place, Sequence[Gap]]
+"""By source."""
+_PERHAPS = "perhaps copied before"
 
 
 class Judged(NamedTuple):
@@ -42,13 +45,19 @@ def judge(content: Content, history: History, mirror_of: Callable[[Place], Place
             continue
         there = content[mirror_of(place)]
         times = Counter(row[0] for _, row in there)
+        newest: dict[bytes, int] = {}
+        for name in acknowledged[place]:
+            if name in history.keys:
+                key = history.keys[name]
+                newest[key] = max(newest.get(key, -1), history.offsets[name])
         for name in acknowledged[place]:
             offset = history.offsets[name]
-            is_missed = any(start <= offset < end for start, end in gaps.get(place, ()))
-            missed += is_missed
-            if is_missed == (name in times):
-                kind = "untrue" if is_missed else "lost"
-                findings[kind].append(f"{name.decode()} at {place} offset {offset}")
+            gap = next((gap for gap in gaps.get(place, ()) if gap.start <= offset < gap.end), None)
+            missed += gap is not None and name not in times
+            if gap is None and name not in times and newest.get(history.keys.get(name, b""), -1) <= offset:
+                findings["lost"].append(f"{name.decode()} at {place} offset {offset}")
+            if gap is not None and name in times and not gap.reason.endswith(_PERHAPS):
+                findings["untrue"].append(f"{name.decode()} at {place} offset {offset}, {gap}")
         for name, count in times.items():
             if count > 1:
                 findings["duplicate"].append(f"{name.decode()} of {place}: {count} times")

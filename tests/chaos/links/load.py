@@ -37,6 +37,7 @@ from tests.chaos.links.clients import (
 )
 from tests.chaos.links.history import History, Place, name_of
 from tests.chaos.links.threads import Threads
+from tests.chaos.mirrors.topics import keeps
 
 
 @dataclass
@@ -95,7 +96,10 @@ class Load:
             self.history.sent += 1
             number = self.history.sent
         name = f"{self.side}/{client}/{number}".encode()
-        send(producer, chance, place[1], place[2], name, told(name, place))
+        keys = keeps(place[1]).keys
+        key = send(producer, chance, place[1], place[2], name, told(name, place), keys=keys)
+        if keys and key is not None:
+            self.history.keys[name] = key
         return name
 
     def _write(self, client: str, number: int) -> None:

@@ -31,9 +31,13 @@ from tests.chaos.links.one_name import SETTINGS as ONE_NAME
 from tests.chaos.links.one_name import circled, of_origin
 from tests.chaos.links.schedule import LANES, LETTING_GO, WEIGHTS
 from tests.chaos.links.world import LINKS, SIDES, LinkWorld, ends
+from tests.chaos.mirrors.topics import BROKERS, KEEPS
 from tests.support.waiting import wait_until
+from transfer.ledger import Gap
 
 TOPICS = {"load-a": 3, "load-b": 1}
+COMPACTED = "load-keys"
+"""Beside them, where sources let go of records."""
 _DRAIN_S = 300.0
 _HEALS = RetryPolicy(total_s=120.0)
 _GROUPS_S = 90.0
@@ -98,6 +102,7 @@ def run(
         workers=workers,
         link_settings={**(ONE_NAME if one_name else {}), **(link_settings or {})},
         apache=apache,
+        broker_settings=BROKERS if letting_go else None,
         say=lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}"),
     )
     with contextlib.closing(world):
@@ -120,7 +125,11 @@ class _Run:
 
     def whole(self, seconds: float, kinds: Sequence[str] | None, lanes: int, *, audit: bool) -> Report:
         world, report = self._world, self._report
-        world.start(TOPICS)
+        topics = dict(TOPICS)
+        if self._letting_go:
+            topics[COMPACTED] = KEEPS[COMPACTED].partitions
+            world.topic_settings[COMPACTED] = KEEPS[COMPACTED].settings
+        world.start(topics)
         loads = [self._load(side, seconds) for side in SIDES]
         for load in loads:
             load.start()
@@ -230,12 +239,12 @@ class _Run:
 
     async def _gaps(self) -> holes.Gaps:
         """What both links have on record."""
-        found: dict[Place, list[tuple[int, int]]] = {}
+        found: dict[Place, list[Gap]] = {}
         for link in LINKS:
             source, target = ends(link)
             async with ClusterClient(self._world.bootstrap(target), first_contact=_HEALS) as there:
                 for tp, ledger in (await read_ledgers(there, link)).items():
-                    found[source, tp.topic, tp.partition] = [(gap.start, gap.end) for gap in ledger.gaps]
+                    found[source, tp.topic, tp.partition] = ledger.gaps
         return found
 
     def _have_read(self, loads: Sequence[Load], content: Mapping[Place, Sequence[tuple[int, Row]]]) -> bool:
