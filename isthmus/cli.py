@@ -1,6 +1,7 @@
 """The command line: names, help and exit codes. Parse, call, show; the work is in the other packages.
 
-Exit codes (all commands): 0 done and verified, 1 failed, 2 usage, 3 finished but found differences or gaps.
+Exit codes (all commands): 0 done and verified, 1 failed, 2 usage, 3 finished but found differences or gaps,
+130 and 143 interrupted by Ctrl-C and SIGTERM (`interrupts`).
 Command modules are imported when their command is used, so that a broker does not pay for Spark.
 """
 
@@ -17,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from isthmus.interrupts import Interrupted, interrupt_from_now
 from isthmus.lifetime import follow_parent
 
 COMMANDS = {
@@ -67,7 +69,15 @@ class LazyCommands(TyperGroup):
             listed = typer.Typer()
             listed.command(name=cmd_name, help=COMMANDS[cmd_name])(_not_loaded)
             return get_command(listed)
-        return self._load(cmd_name)
+        command = self._load(cmd_name)
+        interrupt_from_now()
+        return command
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
 
     @staticmethod
     def _load(cmd_name: str) -> Any:

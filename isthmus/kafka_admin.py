@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -48,11 +48,19 @@ def admin_client(cluster: str, file: Path | None) -> AdminClient:
         fail(why)
     try:
         client = AdminClient(settings)  # waits for a token, where the cluster wants one
-        client.list_topics(timeout=10)
+        _beside(lambda: client.list_topics(timeout=10))
     except KafkaException as error:
         silent = named_outage(cluster, file) or asyncio.run(_not_let_in(access_of(cluster, file)))
         fail(silent or f"no broker answers at {settings['bootstrap.servers']}: {error.args[0].str()}")
     return client
+
+
+def _beside(work: Callable[[], T]) -> T:
+    """Its result, from a thread: librdkafka's calls hold up Ctrl-C until they are done."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(work)
+    pool.shutdown(wait=False)
+    return future.result()
 
 
 async def _not_let_in(access: Access) -> str:

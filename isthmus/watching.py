@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +22,10 @@ Port = Annotated[
 
 
 async def serve(
-    what: str, registry: CollectorRegistry, port: int, watch: Callable[[asyncio.Event], Awaitable[object]]
+    what: str,
+    registry: CollectorRegistry,
+    port: int,
+    watch: Callable[[asyncio.Event], Coroutine[Any, Any, object]],
 ) -> None:
     """Prints a line when `registry` is served on 127.0.0.1 (port 0: a free one), then runs `watch(stop)`."""
     from prometheus_client import start_http_server
@@ -38,6 +42,11 @@ async def serve(
     except OSError as error:
         fail(f"port {port} cannot be used: {error.strerror}")
     say(f"isthmus {what} ready: http://127.0.0.1:{server.server_port}/metrics")
-    await watch(stop)
+    watching = asyncio.create_task(watch(stop))
+    watching.add_done_callback(lambda _: stop.set())
+    await stop.wait()
+    watching.cancel()  # it may wait for a cluster that does not answer
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
     server.shutdown()
     server.server_close()

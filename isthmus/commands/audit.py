@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,8 +75,6 @@ def audit(
             settings = _link_audit(topology, link, topic, by_content)
         else:
             settings = _backup_audit(topology, file, str(backup), backup_id, to, topic)
-        # Spark is a process of its own: a polite end must reach what stops it.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         result = run_audit(settings.model_copy(update={"tolerate": tuple(tolerate or ())}))
     except (AuditError, NotRunning) as error:
         clusters = topology.link_ends(link) if link is not None else [str(to)]

@@ -51,6 +51,8 @@ def consume(
     try:
         count = _print(consumer, set(known.partitions), until_end, maximum, as_json)
     except KeyboardInterrupt:
+        if until_end or maximum is not None:
+            raise  # what was asked for is not all there
         count = None
     finally:
         consumer.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from isthmus.interrupts import code_of_interrupted
 from isthmus.output import USAGE, confirm, fail, note, print_json, print_table, say
 from isthmus.topologies import DEFAULT_FILE, DataDirectory, open_runtime, open_topology
 
@@ -54,7 +55,7 @@ def run(
         note(f"journal: {path}")
         if loaded.way_back:
             note(f"the way back: {loaded.way_back.strip()}")
-        fail(f"{loaded.title}: interrupted; nothing was rolled back")
+        fail(f"{loaded.title}: interrupted; nothing was rolled back", code_of_interrupted())
     if as_json:
         print_json(_outcome(outcome))
     note(f"journal: {path}")

@@ -53,20 +53,19 @@ def zookeeper(
 
     ensemble = _ensemble(own_id, server or [], group or [], weight or [])
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     running = EmbeddedZooKeeper(data, port=port, heap_mb=heap_mb, ensemble=ensemble)
     try:
         running.start()
-    except (EmbeddedZooKeeperError, JavaError) as error:
-        fail(str(error))
-    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
         _wait_for_quorum(running, stop)
         role = f", {running.mode or 'no quorum yet'}" if ensemble is not None else ""
         say(f"isthmus zookeeper ready: {running.connect}, data in {data}{role}")
         while not stop.wait(_LOOK_S):
             if not running.running():
                 fail(f"ZooKeeper on {running.connect} ended by itself; its log: {running.log_file}")
+    except (EmbeddedZooKeeperError, JavaError) as error:
+        fail(str(error))
     finally:
         running.stop()
 
