@@ -89,6 +89,12 @@ METRICS: Final = (
     ),
     Metric("gaps", Counter, ("link", "reason"), "Gaps found, by reason"),
     Metric(
+        "mirrors_made_again",
+        Counter,
+        _LINK,
+        "Mirrors with identical offsets that somebody deleted at the target, and that are filled anew",
+    ),
+    Metric(
         "disorders",
         Counter,
         _LINK,

@@ -125,6 +125,7 @@ class LinkMetrics:
         self._former: dict[TopicPartition, PartitionMetrics] = {}
         """Those that left: their counters stay while there is room."""
         self.gaps = self.counter("gaps")
+        self.mirrors_made_again = self.counter("mirrors_made_again").labels(name)
         self.disorders = self.counter("disorders").labels(name)
         self.partitions = self.gauge("partitions")
         self.lanes = self.gauge("lane_partitions")

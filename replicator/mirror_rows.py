@@ -19,6 +19,8 @@ from transfer.ledger import PartitionLedger, same_topic
 _log = logging.getLogger("isthmus.replicator")
 
 PREFIX = "mirror/"
+_KEPT = 20
+"""Former mirrors of a topic whose mirrors are made again in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,23 @@ def settled(
         why = f"the mirror was created again at the target (its id was {known.target_id}, now {target_id})"
         return known.followed_by(source_id, why, at_ms, taken)
     return known
+
+
+def in_place(known: Mirror | None, name: str, source_id: str, target_id: str, at_ms: int) -> Mirror | None:
+    """Of a link that keeps offsets, whose mirrors have no other names: the mirror as it is now, with those
+    that were deleted before it; None: that is on record. `target_id` was perhaps seen a while ago: ids never
+    come back, so that of a former one is not the current one."""
+    if known is None:
+        return Mirror(name, source_id, target_id)
+    if same_topic(known.target_id, target_id) or target_id in {one.target_id for one in known.former}:
+        return None
+    why = (
+        f"the mirror was deleted at the target and made again (its id was {known.target_id}, now {target_id})"
+    )
+    if not same_topic(known.source_id, source_id):
+        why += f", as the source topic was (its id was {known.source_id}, now {source_id})"
+    gone = Former(known.at_target, known.source_id, known.target_id, f"{why}; it is filled anew", at_ms)
+    return Mirror(name, source_id, target_id, former=(*known.former, gone)[-_KEPT:])
 
 
 def from_ledgers(base: str, ledgers: Iterable[PartitionLedger], source_id: str) -> Mirror:

@@ -187,7 +187,8 @@ def _show_mirrors(mirrors: dict[str, Any]) -> None:
     for topic, mirror in mirrors.items():
         say(f"mirror: {topic} is copied into {mirror['current']} now")
         for one in mirror["former"]:
-            say(f"former mirror: {topic} was copied into {one['at_target']}: {one['why']}")
+            when = _when(one["at_ms"], None)
+            say(f"former mirror: {topic} was copied into {one['at_target']} until {when}: {one['why']}")
 
 
 def _show_groups(groups: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isthmus.commands.mirror_tables import Standing
 from isthmus.output import note
@@ -41,6 +41,7 @@ async def ask_risks(settings: LinkSettings, topics: tuple[str, ...], *, live: bo
             await _lacks(target, settings, topics),
             await _fenced(source, settings, tuple(mirrors)),
             await _groups(source, target, settings, mirrors),
+            await _made_again(target, settings, topics),
         )
 
 
@@ -111,6 +112,23 @@ async def _lacks(
     except (ProtocolError, TimeoutError) as error:
         note(f"gaps on record cannot be read in {settings.target.alias}: {str(error) or 'no answer in time'}")
         return None
+
+
+async def _made_again(
+    target: ClusterClient, settings: LinkSettings, topics: tuple[str, ...]
+) -> dict[str, list[dict[str, Any]]]:
+    """By topic, the mirrors that were deleted before its mirror of now, as far as that can be read."""
+    from protocol.errors import ProtocolError
+    from replicator.mirrors.on_record import former_mirrors
+
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            found = await former_mirrors(target, settings)
+    except (ProtocolError, TimeoutError):  # `_lacks` says so, about the same topic
+        return {}
+    return {
+        name: one.to_json()["former"] for name, one in sorted(found.items()) if not topics or name in topics
+    }
 
 
 async def ask_partings(

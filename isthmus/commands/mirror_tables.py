@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isthmus.commands.link_gaps import difference_json
 from isthmus.output import note, print_json, print_table, say
+from isthmus.times import shown
 
 if TYPE_CHECKING:
     from replicator.acknowledgements import Difference
@@ -32,6 +33,8 @@ class Standing(NamedTuple):
     fenced: list[str]
     groups: dict[str, str]
     """Those that would not go on where they are at the source, with why."""
+    made_again: dict[str, list[dict[str, Any]]]
+    """By topic, the mirrors that were deleted at the target before its mirror of now."""
 
 
 def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
@@ -55,6 +58,7 @@ def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
                 "not_mirrored": found.left_behind.texts,
                 "fenced": found.fenced,
                 "groups": found.groups,
+                "made_again": found.made_again,
             }
         )
         return
@@ -63,6 +67,9 @@ def show_risks(link: str, found: Standing, *, as_json: bool) -> None:
         say(f"not mirrored: {name}: {why}")
     for lack in found.differences or ():
         say(f"not acknowledged: {lack}")
+    for name, former in found.made_again.items():
+        for one in former:
+            say(f"made again: {name}, {shown(one['at_ms'])}: {one['why']}")
     for group, reason in found.groups.items():
         say(f"group {group}: {reason}")
     if found.fenced:

@@ -1,4 +1,5 @@
-"""What a link's mirrors lack, on record for ever: gaps, and stretches that were cut off.
+"""What a link's mirrors lack, on record for ever: gaps, and stretches that were cut off; and which mirrors
+were deleted and made again.
 
 Owns writing and reading them, in the link's progress topic: they outlive restarts, a link that rests, and
 mirrors that are promoted or deleted, until somebody acknowledges them (I7). Earlier versions kept the last
@@ -11,9 +12,11 @@ import time
 from collections.abc import Collection, Mapping
 
 from protocol.client import ClusterClient
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.acknowledgements import Acknowledged, Difference, Kind, open_among
 from replicator.difference_rows import key_of, topic_id_of
+from replicator.discovery import Wanted
+from replicator.mirror_rows import Mirror, in_place
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.partition import MirrorPartition
 from replicator.mirrors.standing import gaps_of_before
@@ -84,6 +87,24 @@ class OnRecord:
             if key_of(gap, topic_id) not in self.store.progress.of_mirror(tp)
         )
 
+    async def note_mirrors(self, topics: Mapping[str, Wanted]) -> list[str]:
+        """Puts on record which topics are the mirrors, and says which have taken the place of one that
+        somebody deleted. Raises ProtocolError."""
+        known, now_ms = self.store.progress.mirrors, time.time_ns() // 1_000_000
+        rows = {
+            name: row
+            for name, one in topics.items()
+            if one.target is not None
+            for ids in [(uuid_to_text(one.source.topic_id), uuid_to_text(one.target.topic_id))]
+            if (row := in_place(known.get(name), name, *ids, now_ms)) is not None
+        }
+        again = [name for name in rows if name in known]
+        if rows:
+            await self.store.load()
+            await self.store.save_mirrors(rows)
+            await self.store.refresh()
+        return again
+
     def of(self, tp: TopicPartition) -> list[Difference]:
         """All of one partition, acknowledged or not."""
         return list(self.store.progress.of_mirror(tp).values())
@@ -104,6 +125,12 @@ async def open_now(
     return sorted(
         each for each in found if (each.tp.topic in topics if topics else taken.accepts(each.tp.topic))
     )
+
+
+async def former_mirrors(target: ClusterClient, settings: LinkSettings) -> dict[str, Mirror]:
+    """By topic, of mirrors that were deleted and made again. Raises ProtocolError."""
+    mirrors = (await ProgressStore(target, settings.progress_topic).refresh()).mirrors
+    return {name: one for name, one in mirrors.items() if one.former}
 
 
 async def open_ever(target: ClusterClient, settings: LinkSettings) -> list[Difference]:

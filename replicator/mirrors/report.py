@@ -17,7 +17,15 @@ from protocol.errors import KafkaError
 from protocol.types import TopicPartition
 from replicator.acknowledgements import Acknowledged, Difference, Kind, open_among
 from replicator.ends import SourceEnd, ends_now
-from replicator.link_report import CONNECT_S, LinkReport, at_worker, link_report, not_begun, topic_latencies
+from replicator.link_report import (
+    CONNECT_S,
+    LinkReport,
+    at_worker,
+    link_report,
+    mirrors_json,
+    not_begun,
+    topic_latencies,
+)
 from replicator.link_standing import link_standing
 from replicator.mirrors.assessing import SwitchRefused, find_mirrors
 from replicator.mirrors.lineage import MirrorSource
@@ -72,6 +80,7 @@ async def mirror_report(settings: LinkSettings) -> LinkReport:
         standing=link_standing(
             workers, settings.name, known=own is not None and not own.error, source_problem=problem
         ),
+        mirrors=mirrors_json(progress.mirrors),
         latencies=topic_latencies(workers),
     )
 

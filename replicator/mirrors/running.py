@@ -22,6 +22,7 @@ from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkSta
 from replicator.filters import NameFilter
 from replicator.group_rules import in_short
 from replicator.jobs import Jobs
+from replicator.link_report import mirrors_json
 from replicator.metrics import LinkMetrics, known, known_count
 from replicator.mirrors.copying import Copying
 from replicator.mirrors.counting import Counting
@@ -105,6 +106,8 @@ class Mirrors:
         )
         self._standstill = Standstill()
         self.found = Mirrored()
+        self._made: dict[str, bytes] = {}
+        """Ids of the mirrors' topics."""
         self._poke = asyncio.Event()
         self._jobs = Jobs(settings.name, metrics)
         self._phase = Phase(MIRRORS)
@@ -179,14 +182,29 @@ class Mirrors:
             await self._record.take_over(before, found.partitions)
         for tp in new:
             self.partitions[tp] = MirrorPartition(tp, found.partitions[tp])
+        self._fill_anew(found)
         self.copying.poke()
         if self._phase.step is MIRRORS:
             self._phase.enter(COPIES)
         if self._reach is not None:
             await self._reach.look(self._source, self._target)
 
+    def _fill_anew(self, found: Mirrored) -> None:
+        """Mirrors that were deleted and made again: where nothing new is written, no append is refused."""
+        now = {name: one.target.topic_id for name, one in found.topics.items() if one.target is not None}
+        again = {name for name, topic_id in now.items() if self._made.get(name, topic_id) != topic_id}
+        self._made |= now
+        for tp, part in self.partitions.items():
+            if tp.topic in again:
+                part.realign(asyncio.get_running_loop().time())
+
     async def _read_record(self) -> None:
         await self._record.read()
+        for name in await self._record.note_mirrors(self.found.topics):
+            _log.error(
+                "%s: %s was deleted at the target: its mirror is filled anew", self._settings.name, name
+            )
+            self._metrics.mirrors_made_again.inc()
         for part in self.partitions.values():
             if part.state is State.HELD and self._record.lets_pass(part):
                 part.let_go()
@@ -257,6 +275,7 @@ class Mirrors:
             "problems": self.problems(),
             "topics": sorted({tp.topic for tp in self.partitions}),
             "topics_not_copied": dict(self.found.ended),
+            "mirrors": mirrors_json(self._record.store.progress.mirrors),
             "partitions": {
                 str(tp): self._partition(tp, part) for tp, part in sorted(self.partitions.items())
             },

@@ -6,9 +6,12 @@ import time
 import urllib.request
 
 import pytest
+from typer.testing import CliRunner
 
-from protocol.types import TopicPartition
+from isthmus.commands.mirrors import app
+from protocol.types import TopicPartition, uuid_to_text
 from replicator.mirrors.report import report_of
+from replicator.progress import ProgressStore
 from replicator.rest.app import make_app
 from replicator.rest.server import listen, serving
 from tests.cluster.link_commands import declared, link_status
@@ -98,3 +101,51 @@ async def test_a_mirror_that_stands_still_says_why_and_what_it_lacks_is_told(pai
 
         await eventually(stopped, "the status says why it is stopped")
         assert await running.stop() == 3
+
+
+async def test_a_mirror_that_somebody_deleted_is_filled_anew_and_that_is_on_record(pair, clients, tmp_path):
+    """While the link runs, and while it rests; each time both ids are told, and when."""
+    east, west = clients
+    topic = fresh("deleted")
+    link = mirror_link(pair.east, pair.west, topic)
+    file = declared(link, tmp_path, "offsets: identical, naming: identity")
+    await create(east, topic)
+    await produce(east, topic, some(5))
+
+    async def target_id():
+        return uuid_to_text((await west.metadata([topic])).topics[topic].topic_id)
+
+    def told(again):
+        async def on_record():
+            former = (await report_of(link)).mirrors.get(topic, {}).get("former", [])
+            return [one["target_id"] for one in former] == again
+
+        return on_record
+
+    async def is_on_record():
+        return topic in (await ProgressStore(west, link.progress_topic).refresh()).mirrors
+
+    async with mirroring(link) as running:
+        await same_logs(east, west, topic)
+        first = await target_id()
+        await eventually(is_on_record, "its mirror is on record")
+        await west.delete_topics([topic])
+        await eventually(told([first]), "the mirror is another one now")
+        await same_logs(east, west, topic)
+        made_again = "isthmus_link_mirrors_made_again_total"
+        assert running.registry.get_sample_value(made_again, {"link": link.name}) == 1
+        second = await target_id()
+        assert await running.stop() == 0  # nothing is missing
+    await west.delete_topics([topic])
+    async with mirroring(link) as running:
+        await eventually(told([first, second]), "it was deleted while the link rested")
+        await same_logs(east, west, topic)
+        assert running.to_json()["mirrors"][topic]["target_topic_id"] == await target_id()
+        assert await running.stop() == 0
+    code, out = await link_status(link, file)
+    assert code == 0
+    assert f"its id was {second}, now {await target_id()}" in out
+    shown = await asyncio.to_thread(CliRunner().invoke, app, ["status", link.name, "-f", str(file)])
+    assert shown.exit_code == 0
+    assert f"made again: {topic}, 20" in shown.stdout
+    assert first in shown.stdout

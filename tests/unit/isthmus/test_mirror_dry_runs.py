@@ -29,17 +29,17 @@ def ended(monkeypatch: pytest.MonkeyPatch, command: str, found: Any) -> int:
 def test_a_failover(monkeypatch: pytest.MonkeyPatch, records: int | None, counted: str, code: int) -> None:
     level = Risk("t", 0, 10, 10, 0, 0.0, 0, "now")
     other = Risk("t", 1, 10, 10, records, None, 0, counted)
-    assert ended(monkeypatch, "failover", Standing([level, other], LeftBehind(), [], [], {})) == code
+    assert ended(monkeypatch, "failover", Standing([level, other], LeftBehind(), [], [], {}, {})) == code
 
 
 def test_a_failover_that_leaves_a_topic_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     level, there = Risk("t", 0, 10, 10, 0, 0.0, 0, "now"), {"u": "writable at the target"}
-    assert ended(monkeypatch, "failover", Standing([level], LeftBehind(("late",)), [], [], {})) == 3
-    assert ended(monkeypatch, "failover", Standing([level], LeftBehind(apart=there), [], [], {})) == 0
+    assert ended(monkeypatch, "failover", Standing([level], LeftBehind(("late",)), [], [], {}, {})) == 3
+    assert ended(monkeypatch, "failover", Standing([level], LeftBehind(apart=there), [], [], {}, {})) == 0
 
 
 def test_a_promotion_copies_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Standing([Risk("t", 0, 3, 10, 7, 1.0, 0, "now")], LeftBehind(), [], [], {})
+    found = Standing([Risk("t", 0, 3, 10, 7, 1.0, 0, "now")], LeftBehind(), [], [], {}, {})
     assert ended(monkeypatch, "promote", found) == 0
 
 

@@ -1,6 +1,6 @@
 """Which mirror is current: decided by topic ids, kept in rows."""
 
-from replicator.mirror_rows import Mirror, from_ledgers, read_row, row_of, settled
+from replicator.mirror_rows import Mirror, from_ledgers, in_place, read_row, row_of, settled
 from replicator.naming import Naming
 from replicator.renewal import current_names
 from transfer.ledger import Lineage, PartitionLedger
@@ -59,3 +59,22 @@ def test_names_count_for_the_naming_that_they_were_made_with():
     assert current_names(mirrors, Naming("east", "west")) == {"orders": "east.orders.mirror-2"}
     assert current_names(mirrors, Naming("east", "west", identity=True)) == {}
     assert read_row(b"{}") is None
+
+
+def test_a_mirror_made_again_in_place_keeps_those_before_it_on_record():
+    first = in_place(None, "orders", "s1", "t1", 5)
+    assert (first.at_target, first.target_id, first.former) == ("orders", "t1", ())
+    assert in_place(first, "orders", "s1", "t1", 6) is None
+    second = in_place(first, "orders", "s1", "t2", 7)
+    (gone,) = second.former
+    assert (second.target_id, gone.target_id, gone.at_ms) == ("t2", "t1", 7)
+    assert "its id was t1, now t2" in gone.why
+    assert "source" not in gone.why
+    assert in_place(second, "orders", "s1", "t1", 8) is None  # seen before it was deleted
+    third = in_place(second, "orders", "s2", "t3", 9)
+    assert [one.target_id for one in third.former] == ["t1", "t2"]
+    assert "its id was s1, now s2" in third.former[-1].why
+    assert read_row(row_of("orders", third)[1]) == third
+    for n in range(40):
+        third = in_place(third, "orders", "s2", f"u{n}", n)
+    assert len(third.former) == 20
