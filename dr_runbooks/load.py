@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from dr_runbooks.models import Runbook, Scalar, Step
 from dr_runbooks.registry import Kind, verbs
-from topology.lines import line_of
-from topology.load import plain, read_yaml, shape_problems
+from protocol.yaml_text import line_of, plain
+from topology.load import read_yaml, shape_problems
 from topology.models import Topology
 from topology.problems import Problem, TopologyError, dotted, suggestion
 

@@ -13,13 +13,11 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from protocol.yaml_text import YamlTextError, line_of, parse_yaml, plain
 from replicator.wrong_values import in_words
 from topology.broker_settings import setting_problems
 from topology.client_settings import client_problems, client_properties
-from topology.lines import line_of
 from topology.links import link_problems
 from topology.models import Rest, Topology
 from topology.problems import Problem, TopologyError, dotted, suggestion
@@ -28,8 +26,6 @@ from topology.secrets import resolve_secrets
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
-
-_MAX_VALUES = 100_000
 
 
 def load_topology(path: Path) -> Topology:
@@ -97,43 +93,15 @@ def _rest(rest: Rest | None, folder: Path) -> Rest | None:
 
 def _parse_yaml(text: str, source: str) -> dict[str, Any]:
     try:
-        document = YAML(typ="rt").load(text)
-        if _size(document) > _MAX_VALUES:
-            raise TopologyError(
-                source, [Problem(1, "", f"aliases make more than {_MAX_VALUES} values of it")]
-            )
-    except RecursionError:
-        raise TopologyError(source, [Problem(1, "", "nested too deeply, or an alias holds itself")]) from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 1
-        raise TopologyError(source, [Problem(line, "", f"not valid YAML: {error.problem}")]) from None
-    except YAMLError as error:
-        raise TopologyError(source, [Problem(1, "", f"not valid YAML: {error}")]) from None
-    except (ValueError, TypeError, AttributeError) as error:  # ruamel's own, for odd numbers, keys and tags
-        raise TopologyError(source, [Problem(1, "", f"cannot be understood: {error}")]) from None
-    if not isinstance(document, dict):
+        documents = parse_yaml(text)
+    except YamlTextError as error:
+        raise TopologyError(source, [Problem(error.line, "", str(error))]) from None
+    if len(documents) > 1:
+        raise TopologyError(source, [Problem(1, "", "holds several documents: one is expected")])
+    if not documents or not isinstance(documents[0], dict):
         raise TopologyError(source, [Problem(1, "", "a mapping (version: 1 …) is expected")])
+    document: dict[str, Any] = documents[0]
     return document
-
-
-def _size(node: Any) -> int:
-    """Number of values once aliases are filled in; stops counting far above what a topology can need."""
-    count = 1
-    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
-        count += _size(value)
-        if count > _MAX_VALUES:
-            break
-    return count
-
-
-def plain(node: Any) -> Any:
-    """A document without its line marks."""
-    if isinstance(node, dict):
-        return {key: plain(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [plain(value) for value in node]
-    return node
 
 
 def _problem(document: Any, at: tuple[str | int, ...], message: str) -> Problem:
