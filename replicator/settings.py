@@ -99,6 +99,9 @@ class TakeOver(BaseModel):
     connector: str = "MirrorSourceConnector"
     group: str
     """Group of MirrorMaker 2's workers: while it has members, they still copy."""
+    status_topic: str = ""
+    """Where those workers write how their connectors stand: one that is stopped there, or gone, copies
+    nothing, whatever else they run. Empty: not known."""
     partitions: int = Field(default=25, ge=-1)
     """Of that topic, where it has to be made (Connect's default); -1: the target's default."""
 

@@ -129,6 +129,7 @@ EVERYWHERE, CLUSTER, FLOW = range(3)
 TAKE_OVER: Final[Mapping[str, tuple[int, ...]]] = {
     "offset.storage.topic": (EVERYWHERE, CLUSTER),
     "offset.storage.partitions": (EVERYWHERE, CLUSTER),
+    "status.storage.topic": (EVERYWHERE, CLUSTER),
     "offsets.storage.topic": (FLOW,),
     "group.id": (CLUSTER,),
     "name": (FLOW, EVERYWHERE),
@@ -223,7 +224,6 @@ NO_MEANING: Final[Mapping[str, str]] = {
             "offset.flush.timeout.ms",
             "config.storage.topic",
             "config.storage.replication.factor",
-            "status.storage.topic",
             "status.storage.partitions",
             "status.storage.replication.factor",
             "key.converter",

@@ -27,6 +27,7 @@ from replicator.mirrormaker.connect_offsets import (
     left_progress,
     read_offsets,
 )
+from replicator.mirrormaker.connect_status import still_runs
 from replicator.mirrormaker.history import Copy, CopyMatcher, Pair, chain, history
 from replicator.mirrormaker.reading import committed
 from replicator.settings import LinkSettings, TakeOver
@@ -41,9 +42,15 @@ class StillRunningError(ProtocolError):
 
     to_do = "stop it: this link goes on where it stopped (a killed worker counts as one for ten seconds)"
 
-    def __init__(self, group: str, members: int) -> None:
+    def __init__(self, told: TakeOver, members: int) -> None:
         count = counted(members, "member")
-        super().__init__(f"MirrorMaker 2 still copies (group {group} has {count} at the target)")
+        what = f"group {told.group} has {count} at the target"
+        if told.status_topic:
+            what += f", and {told.status_topic} does not say that {told.connector} is stopped"
+            self.to_do = (
+                f"stop or delete {told.connector}, or its workers: this link goes on where it stopped"
+            )
+        super().__init__(f"MirrorMaker 2 still copies ({what})")
 
 
 @dataclass(slots=True)
@@ -99,8 +106,8 @@ async def must_be_idle(target: ClusterClient, told: TakeOver) -> None:
             raise NotToldError(told.group, error.code) from None
         raise
     members = len(group.members) if group is not None else 0
-    if members:
-        raise StillRunningError(told.group, members)
+    if members and await still_runs(target, told):
+        raise StillRunningError(told, members)
 
 
 async def read_known(

@@ -44,7 +44,7 @@ def look(monkeypatch):
             return ConnectOffsets(1, positions=positions)
 
         async def runs(_, told):
-            raise StillRunningError(told.group, 1)
+            raise StillRunningError(told, 1)
 
         async def find():
             return {"orders": None}

@@ -26,7 +26,7 @@ from replicator.preflight.names import circles, mirrormaker, names, selection
 from replicator.preflight.own_topics import own_topics, own_topics_rule
 from replicator.preflight.rights import rights
 from replicator.preflight.transactions import transactions
-from replicator.settings import LinkSettings
+from replicator.settings import LinkSettings, TakeOver
 
 
 def topic(name, partitions=1, copies=1, number=1):
@@ -88,7 +88,7 @@ def test_mirrormaker_beside_the_link():
     given.mirrormaker = NotToldError("east-mm2", ErrorCode.GROUP_AUTHORIZATION_FAILED)
     (finding,) = mirrormaker(given)
     assert (finding.level, finding.to_do) == (ERROR, "grant the link's user DESCRIBE on group east-mm2")
-    given.mirrormaker = StillRunningError("east-mm2", 1)
+    given.mirrormaker = StillRunningError(TakeOver.of("east"), 1)
     (finding,) = mirrormaker(given)
     assert (finding.level, finding.what) == (
         WARNING,
