@@ -1,8 +1,7 @@
-"""The links of a file, whatever kind it is: a topology's YAML, or a properties file of MirrorMaker 2."""
+"""The links of a file, whatever kind it is: a topology's YAML, or a MirrorMaker 2 in one of its forms."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,28 +13,6 @@ from isthmus.topologies import open_runtime, open_topology
 if TYPE_CHECKING:
     from replicator.mirrormaker.remarks import Remark
     from replicator.settings import LinkSettings
-
-_STRIMZI = re.compile(r"(?m)^\s*kind:\s*[\"']?KafkaMirrorMaker2\b")
-_CONNECTOR = re.compile(
-    r"connector\.class[\"']?\s*[:=]\s*[\"']?[\w.]*\bMirror(Source|Checkpoint|Heartbeat)Connector\b"
-)
-_CLUSTERS = re.compile(r"(?m)^\s*clusters\s*[=:]")
-_WRITE = (
-    "Write connect-mirror-maker.properties (with a pattern's backslashes twice): clusters = A, B;"
-    " A->B.enabled = true"
-)
-_OF_CONNECT = (
-    f"{_WRITE}, A and B for source.cluster.alias and target.cluster.alias; all settings of the source and the"
-    " checkpoint connector behind A->B., as they are. To go on where they stopped (stop them first):"
-    " A->B.name = the source connector's name, and B.offset.storage.topic as in the worker's file"
-)
-_OF_STRIMZI = (
-    f"{_WRITE}, A and B for the aliases; each cluster's bootstrapServers as A.bootstrap.servers, its"
-    " authentication as A.security.protocol, A.sasl.… and A.ssl.…; topicsPattern and groupsPattern as"
-    " A->B.topics and A->B.groups; config of the connectors behind A->B., as it is. To go on where it"
-    " stopped: A->B.name = A->B.MirrorSourceConnector, and the target cluster's offset.storage.topic"
-    " (else mirrormaker2-cluster-offsets) and group.id (else mirrormaker2-cluster) behind B."
-)
 
 
 @dataclass(frozen=True)
@@ -50,47 +27,27 @@ class LinkFile:
 
 def open_link_file(file: Path, data_directory: Path | None, only: Sequence[str]) -> LinkFile:
     """Ends the command with every mistake of the file. `only`: links that are wanted; none: all."""
-    _not_of_connect(file)
     if of_mirrormaker(file):
         return _mirrormaker(file, only)
     return _topology(file, data_directory, only)
 
 
-def _not_of_connect(file: Path) -> None:
-    """Ends the command for what other front ends of MirrorMaker 2 take, with how to write it here."""
-    try:
-        text = file.read_text(encoding="iso-8859-1")
-    except OSError:
-        return  # said by whoever opens it
-    if _STRIMZI.search(text):
-        fail(f"{file} is a KafkaMirrorMaker2 of Strimzi, which is not read. {_OF_STRIMZI}", USAGE)
-    if _CONNECTOR.search(text) and not _CLUSTERS.search(text):
-        fail(f"{file} is of a connector of Kafka Connect, which is not read. {_OF_CONNECT}", USAGE)
-
-
 def of_mirrormaker(file: Path) -> bool:
-    """Whether it is a properties file of MirrorMaker 2, and not a topology."""
-    from replicator.mirrormaker.file import is_mirrormaker_text
+    """Whether it is MirrorMaker 2's (properties, connectors, Strimzi's), and not a topology."""
+    from replicator.mirrormaker.forms import is_mirrormaker_file
 
-    if file.suffix in (".yaml", ".yml"):
-        return False
-    text = _head(file)
-    return file.suffix == ".properties" or is_mirrormaker_text(text)
-
-
-def _head(file: Path) -> str:
     try:
-        return file.read_text(encoding="iso-8859-1")
-    except OSError as error:
-        fail(f"{file}: {error.strerror}", USAGE)
+        return is_mirrormaker_file(file)
+    except OSError:
+        return file.suffix not in (".yaml", ".yml")  # said by whoever opens it
 
 
 def _mirrormaker(file: Path, only: Sequence[str]) -> LinkFile:
-    from replicator.mirrormaker.file import read_mirrormaker_file
+    from replicator.mirrormaker.forms import read_links
     from replicator.mirrormaker.remarks import MirrorMakerFileError
 
     try:
-        found = read_mirrormaker_file(file)
+        found = read_links(file)
     except MirrorMakerFileError as error:
         fail(str(error), USAGE)
     links = {link.name: link for link in found.links}

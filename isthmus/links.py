@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 LinkName = Annotated[str, typer.Argument(metavar="LINK", help="source->target", show_default=False)]
 File = Annotated[
-    Path, typer.Option("--topology", "-f", help="topology YAML, or a properties file of MirrorMaker 2")
+    Path,
+    typer.Option(
+        "--topology",
+        "-f",
+        help="topology YAML, or a file of MirrorMaker 2 (properties, Strimzi's, connectors)",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="for machines")]
 

@@ -24,6 +24,8 @@ class Property:
     name: str
     text: str
     line: int
+    place: str = ""
+    """What people know it by, where it comes out of a file of another kind; else its name."""
 
 
 def read_properties_file(path: Path | str) -> list[Property]:

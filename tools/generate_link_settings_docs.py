@@ -42,7 +42,7 @@ properties file take the whole list, as MirrorMaker 2 does: what stands there ta
 patterns, and who wants to keep them names them too (`links set` says which are dropped). Internal topics
 (`__…`, `….internal`, `…-internal`) are never copied, whatever a list says.
 
-*MirrorMaker 2* is the name in `connect-mirror-maker.properties`, which `isthmus replicate` takes as it is:
+*MirrorMaker 2* is the name in its files, which `isthmus replicate` takes as they are (`docs/mirrormaker.md`):
 unset switches and replication factors are MirrorMaker 2's there, not those of this table.
 
 """

@@ -1,4 +1,4 @@
-"""`isthmus replicate FILE`: run the links of a topology or of an MM2 properties file until stopped."""
+"""`isthmus replicate FILE`: run the links of a topology, or of MirrorMaker 2's file, until stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SILENT_AFTER_S = 4.0
 
 
 def replicate(
-    file: Annotated[Path, typer.Argument(help="topology YAML, or MM2 properties", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="topology, or a file of MirrorMaker 2", show_default=False)],
     link: Annotated[
         list[str] | None, typer.Option("--link", help="source->target, several times; all links by default")
     ] = None,
@@ -63,8 +63,10 @@ def replicate(
 ) -> None:
     """Copy topics, offsets and groups of links until SIGTERM or Ctrl-C.
 
-    FILE is a topology, or connect-mirror-maker.properties as it is: settings without a meaning here are
-    named, unknown ones are errors. A link whose MirrorMaker 2 was stopped goes on where that stopped.
+    FILE is a topology, or MirrorMaker 2's as it is: connect-mirror-maker.properties, Strimzi's
+    KafkaMirrorMaker2 (Secrets beside it or mounted), or connectors of a Connect cluster (JSON of its REST
+    API, with connect-distributed.properties beside it). Settings without a meaning here are named, unknown
+    ones are errors. A link whose MirrorMaker 2 was stopped goes on where that stopped: docs/mirrormaker.md.
     docs/link-settings.md lists all settings of a link.
 
     Start it several times, on any hosts, with the same file: the processes share the partitions of each link,
@@ -81,6 +83,10 @@ def replicate(
     isthmus replicate connect-mirror-maker.properties --check
 
     isthmus replicate connect-mirror-maker.properties --clusters west --metrics-port 9464
+
+    kubectl get kmm2/mover secret/mover-user -o yaml > mover.yaml; isthmus replicate mover.yaml --check
+
+    curl -s connect:8083/connectors?expand=info > connectors.json; isthmus replicate connectors.json --check
 
     isthmus replicate links.yaml --rest-port 8083    # then http://127.0.0.1:8083/ in a browser
 

@@ -20,6 +20,7 @@ from protocol.properties_text import PropertiesError, Property, parse_properties
 from replicator.mirrormaker import meanings
 from replicator.mirrormaker.levels import Levels, Scope
 from replicator.mirrormaker.meanings import Meaning
+from replicator.mirrormaker.providers import Provider
 from replicator.mirrormaker.remarks import MirrorMakerFileError, Remark, Remarks
 from replicator.settings import LinkSettings
 from replicator.wrong_values import in_words
@@ -63,7 +64,18 @@ def parse_mirrormaker(text: str, source: str = "mm2.properties") -> MirrorMakerF
     except PropertiesError as error:
         raise MirrorMakerFileError(source, [Remark(0, source, str(error))]) from None
     said = Remarks()
-    links = _Reader(Levels(properties, said), said).links()
+    return file_of(source, links_of(properties, said), said)
+
+
+def links_of(
+    properties: list[Property], said: Remarks, more: Mapping[str, Provider] | None = None
+) -> list[LinkSettings]:
+    """Of all lines. What is wrong is said to `said`; `more` as `Levels` has it."""
+    return _Reader(Levels(properties, said, more), said).links()
+
+
+def file_of(source: str, links: Sequence[LinkSettings], said: Remarks) -> MirrorMakerFile:
+    """Raises MirrorMakerFileError if something is wrong."""
     if said.problems:
         raise MirrorMakerFileError(source, said.problems)
     return MirrorMakerFile(tuple(links), tuple(sorted(set(said.remarks))))
@@ -199,6 +211,7 @@ class _Reader:
             "group": said.get("group.id", f"{source}-mm2"),
         }
         made |= {"connector": said["name"]} if "name" in said else {}
+        made |= {"status_topic": said["status.storage.topic"]} if "status.storage.topic" in said else {}
         return made | self._partitions(scopes)
 
     def _partitions(self, scopes: Sequence[Scope]) -> dict[str, object]:

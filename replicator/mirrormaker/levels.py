@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import permutations
 
 from protocol.properties_text import Property, as_mapping
 from replicator.mirrormaker import meanings
-from replicator.mirrormaker.providers import Provider, ProviderError, declared, resolve
+from replicator.mirrormaker.providers import Provider, ProviderError, declared, resolve, unknown
 from replicator.mirrormaker.remarks import Remarks
 from replicator.settings import is_alias
 
@@ -38,11 +38,16 @@ class Scope:
 class Levels:
     """All lines, sorted; what is wrong or without effect was said to `said`."""
 
-    def __init__(self, properties: list[Property], said: Remarks) -> None:
+    def __init__(
+        self, properties: list[Property], said: Remarks, more: Mapping[str, Provider] | None = None
+    ) -> None:
+        """`more`: providers of a Connect worker, for lines that are its connectors': one that is not known
+        then is a problem, for its worker knows it."""
         self._said = said
+        self._of_connect = more is not None
         texts = as_mapping(properties)
         self.last = {item.name: item for item in properties}
-        self._providers, wrong = declared(texts)
+        self._providers, wrong = declared(texts, more or {})
         self.clusters = tuple(filter(None, re.split(r"\s*,\s*", texts.get("clusters", "").strip())))
         self.all = Scope()
         self.by_cluster: dict[str, Scope] = {alias: Scope() for alias in self.clusters}
@@ -89,8 +94,16 @@ class Levels:
                 )
 
     def _resolved(self, item: Property, providers: Mapping[str, Provider]) -> Property:
+        strange = unknown(item.text, providers) if self._of_connect else []
+        if strange:
+            self._said.wrong(
+                item,
+                f"'{strange[0]}' is a config provider of the Connect worker, which is not known here: there"
+                f" are {', '.join(name for name in providers if name.islower())}",
+            )
+            return item
         try:
-            return Property(item.name, resolve(item.text, providers), item.line)
+            return replace(item, text=resolve(item.text, providers))
         except ProviderError as error:
             self._said.wrong(item, str(error))
             return item

@@ -1,7 +1,8 @@
 """Kafka's config providers: `${file:/path:key}`, `${env:NAME}`, `${directory:/path:name}` (KIP-297, KIP-887).
 
 Owns finding references in a text and reading what they name. Names of providers are what `config.providers`
-declares; `file`, `env` and `directory` are known without being declared. A secret is never part of an error.
+declares; `file`, `env` and `directory` are known without being declared, and so are Strimzi's, where a file
+of Connect is read (`kubernetes_secrets`). A secret is never part of an error.
 What a provider may read is limited as in Kafka: `param.allowed.paths`, `param.allowlist.pattern` (KIP-993).
 """
 
@@ -57,14 +58,29 @@ _PATHS, _NAMES = "allowed.paths", "allowlist.pattern"
 _BY_NAME: Mapping[str, Provider] = {"file": _file, "env": _environment, "directory": _directory}
 
 
-def declared(settings: Mapping[str, str]) -> tuple[dict[str, Provider], list[tuple[str, str]]]:
-    """Providers by name, and (setting, problem) for each that cannot be used here."""
-    found = dict(_BY_NAME)
+def strimzis(secrets: Provider) -> dict[str, Provider]:
+    """What Strimzi declares, and its class. `secrets`: a Secret's `NAMESPACE/NAME` and key to text."""
+    return {
+        "strimzienv": _environment,
+        "strimzifile": _file,
+        "strimzidir": _directory,
+        "strimzisecrets": secrets,
+        "KubernetesSecretConfigProvider": secrets,
+    }
+
+
+def declared(
+    settings: Mapping[str, str], more: Mapping[str, Provider]
+) -> tuple[dict[str, Provider], list[tuple[str, str]]]:
+    """Providers by name, and (setting, problem) for each that cannot be used here. `more`: by name or
+    class."""
+    found = dict(_BY_NAME) | dict(more)
+    by_class = dict(_BY_CLASS) | dict(more)
     problems: list[tuple[str, str]] = []
     for name in filter(None, re.split(r"\s*,\s*", settings.get("config.providers", "").strip())):
         setting = f"config.providers.{name}.class"
         java = settings.get(setting)
-        provider = _BY_CLASS.get((java or "").rpartition(".")[2])
+        provider = by_class.get((java or "").rpartition(".")[2])
         if provider is not None:
             try:
                 found[name] = _limited(provider, f"config.providers.{name}.param.", settings)
@@ -105,3 +121,8 @@ def resolve(text: str, providers: Mapping[str, Provider]) -> str:
         return match[0] if provider is None else provider(match[3] or "", match[4])
 
     return _REFERENCE.sub(replaced, text)
+
+
+def unknown(text: str, providers: Mapping[str, Provider]) -> list[str]:
+    """Names of providers that `resolve` leaves as they are."""
+    return sorted({match[1] for match in _REFERENCE.finditer(text)} - providers.keys())

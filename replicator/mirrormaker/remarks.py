@@ -21,9 +21,8 @@ class Remark:
     text: str
 
     def __str__(self) -> str:
-        return (
-            f"line {self.line}: {self.setting}: {self.text}" if self.line else f"{self.setting}: {self.text}"
-        )
+        where = (f"line {self.line}" if self.line else "", self.setting, self.text)
+        return ": ".join(filter(None, where))
 
 
 class MirrorMakerFileError(Exception):
@@ -44,11 +43,11 @@ class Remarks:
     remarks: list[Remark] = field(default_factory=list)
 
     def wrong(self, item: Property, text: str) -> None:
-        self.problems.append(Remark(item.line, item.name, text))
+        self.problems.append(Remark(item.line, item.place or item.name, text))
 
     def missing(self, setting: str, text: str) -> None:
         """A problem with what stands nowhere."""
         self.problems.append(Remark(0, setting, text))
 
     def note(self, item: Property, text: str) -> None:
-        self.remarks.append(Remark(item.line, item.name, text))
+        self.remarks.append(Remark(item.line, item.place or item.name, text))
