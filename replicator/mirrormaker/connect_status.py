@@ -22,16 +22,17 @@ _TASK_ENDED: Final = (*_AT_REST, "UNASSIGNED", "FAILED")
 """A task without a worker, and one that failed, copies nothing while its connector is at rest."""
 
 
-async def still_runs(target: ClusterClient, told: TakeOver) -> bool:
-    """Whether the connector or a task of it does, as far as is known: True where nothing is told.
+async def not_at_rest(target: ClusterClient, told: TakeOver) -> str | None:
+    """Why the connector, or a task of it, may still copy; None: it does not. Empty where no topic is told.
 
     Raises ProtocolError when the target cannot be asked now.
     """
-    if not told.status_topic:
-        return True
-    there = (await target.metadata([told.status_topic])).topics.get(told.status_topic)
+    topic = told.status_topic
+    if not topic:
+        return ""
+    there = (await target.metadata([topic])).topics.get(topic)
     if there is None or there.error:
-        return True
+        return f"{topic} is not there" if there is None else f"{topic}: {there.error.name}"
     states: dict[str, str] = {}
 
     async def read(number: int) -> None:
@@ -43,14 +44,16 @@ async def still_runs(target: ClusterClient, told: TakeOver) -> bool:
         await asyncio.gather(*map(read, there.partitions))  # all rows of a key are in one partition
     except KafkaError as error:
         if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return True
+            return f"{topic} may not be read"
         raise
     if not any(key.startswith(("status-connector-", "status-task-")) for key in states):
-        return True  # it is not the topic of any worker
+        return f"{topic} holds no states of connectors"
     task = re.compile(rf"status-task-{re.escape(told.connector)}-\d+")
     connector = states.get(f"status-connector-{told.connector}", "DESTROYED")
-    tasks = [state for key, state in states.items() if task.fullmatch(key)]
-    return connector not in _AT_REST or any(state not in _TASK_ENDED for state in tasks)
+    if connector not in _AT_REST:
+        return f"{told.connector} is {connector} by {topic}"
+    tasks = [state for key, state in states.items() if task.fullmatch(key) and state not in _TASK_ENDED]
+    return f"{told.connector} has a task that is {tasks[0]} by {topic}" if tasks else None
 
 
 def _state(value: bytes | None) -> str:

@@ -22,7 +22,7 @@ _STRIMZI: Final = re.compile(
 _CONNECTOR: Final = re.compile(
     r"""connector\.class["']?\s*[:=]\s*["']?[\w.]*\bMirror(Source|Checkpoint|Heartbeat)Connector\b"""
 )
-_CLUSTERS: Final = re.compile(r"""(?m)^[\s{]*["']?clusters["']?\s*[=:]""")
+_CLUSTERS: Final = re.compile(r"""(?m)(?:^|[{,])\s*["']?clusters["']?\s*[=:]""")
 
 
 def is_mirrormaker_file(path: Path) -> bool:

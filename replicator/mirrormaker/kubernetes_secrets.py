@@ -28,10 +28,9 @@ class Secrets:
         self._given: dict[str, dict[str, Any]] = {}
         """By name; texts of `stringData` beside undecoded ones of `data`, which are bytes."""
         for one in objects:
-            name = str((one.get("metadata") or {}).get("name", ""))
-            coded = {str(key): str(text).encode() for key, text in (one.get("data") or {}).items()}
-            clear = {str(key): str(text) for key, text in (one.get("stringData") or {}).items()}
-            self._given[name] = coded | clear  # as Kubernetes: what stands in clear counts
+            coded = {key: text.encode() for key, text in _texts(one, "data").items()}
+            clear = _texts(one, "stringData")  # as in Kubernetes it counts before the other
+            self._given[_texts(one, "metadata").get("name", "")] = coded | clear
 
     def read(self, path: str, key: str) -> str:
         """`path`: NAMESPACE/NAME, or NAME; the namespace is not looked at. A config provider. Raises
@@ -84,3 +83,8 @@ class Secrets:
             f" {self._folder / name} ({VARIABLE} names another directory for all), or add it to this file"
             f" (kubectl get secret {name} -o yaml)"
         )
+
+
+def _texts(one: Mapping[str, Any], field: str) -> dict[str, str]:
+    inner = one.get(field)
+    return {str(key): str(text) for key, text in inner.items()} if isinstance(inner, Mapping) else {}

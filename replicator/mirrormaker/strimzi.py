@@ -149,8 +149,8 @@ class _Resource:
     def _worker(self, cluster: Cluster) -> Worker:
         settings = cluster.worker_settings()
         for name, (label, otherwise) in _WORKER.items():
-            told = cluster.node.property(label) if cluster.node.has(label) else None
-            if told is not None:
+            if cluster.node.text(label) is not None:
+                told = cluster.node.property(label)
                 settings[name] = Property(name, told.text, told.line, told.place)
             elif name not in settings and self._version != "v1":
                 at = cluster.node.property("")
@@ -177,10 +177,10 @@ class _Resource:
                 **node.settings("config"),
             }
             for pattern, name in _PATTERNS.items():
-                if mirror.has(pattern):
+                if mirror.text(pattern) is not None:
                     item = mirror.property(pattern)
                     config[name] = Property(name, item.text, item.line, item.place)
-            if node.has("tasksMax"):
+            if node.text("tasksMax") is not None:
                 item = node.property("tasksMax")
                 config["tasks.max"] = Property("tasks.max", item.text, item.line, item.place)
             at = node.property("")

@@ -27,7 +27,7 @@ from replicator.mirrormaker.connect_offsets import (
     left_progress,
     read_offsets,
 )
-from replicator.mirrormaker.connect_status import still_runs
+from replicator.mirrormaker.connect_status import not_at_rest
 from replicator.mirrormaker.history import Copy, CopyMatcher, Pair, chain, history
 from replicator.mirrormaker.reading import committed
 from replicator.settings import LinkSettings, TakeOver
@@ -42,11 +42,11 @@ class StillRunningError(ProtocolError):
 
     to_do = "stop it: this link goes on where it stopped (a killed worker counts as one for ten seconds)"
 
-    def __init__(self, told: TakeOver, members: int) -> None:
+    def __init__(self, told: TakeOver, members: int, why: str = "") -> None:
         count = counted(members, "member")
         what = f"group {told.group} has {count} at the target"
-        if told.status_topic:
-            what += f", and {told.status_topic} does not say that {told.connector} is stopped"
+        if why:
+            what += f"; {why}"
             self.to_do = (
                 f"stop or delete {told.connector}, or its workers: this link goes on where it stopped"
             )
@@ -106,8 +106,11 @@ async def must_be_idle(target: ClusterClient, told: TakeOver) -> None:
             raise NotToldError(told.group, error.code) from None
         raise
     members = len(group.members) if group is not None else 0
-    if members and await still_runs(target, told):
-        raise StillRunningError(told, members)
+    if not members:
+        return
+    why = await not_at_rest(target, told)
+    if why is not None:
+        raise StillRunningError(told, members, why)
 
 
 async def read_known(

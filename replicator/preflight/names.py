@@ -95,6 +95,8 @@ def _foreign(facts: Facts, topics: tuple[str, ...]) -> Finding:
     if told is not None and not begun and told.offsets_topic in facts.target.topics:
         what = f"the link goes on behind what MirrorMaker 2 has copied of these, by {told.offsets_topic}"
         to_do = f"stop MirrorMaker 2: the link waits as long as its group {told.group} has members"
+        if told.status_topic:
+            to_do += f" and {told.status_topic} does not say that {told.connector} is stopped"
         return Finding(Level.OK, CHECK, alias, what, to_do, topics)
     what = "these topics exist and were not made by this link; what they hold stays before the copy"
     to_do = "make sure that nobody else writes them; delete them first for a copy from the start"

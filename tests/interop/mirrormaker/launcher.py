@@ -1,4 +1,5 @@
-"""MirrorMaker 2 4.3 in its dedicated mode, as a process of a test: started, stopped in order, or killed."""
+"""MirrorMaker 2 4.3 in its dedicated mode, or a worker of Connect, as a process of a test: started, stopped
+in order, or killed."""
 
 import contextlib
 import os
@@ -10,13 +11,14 @@ from pathlib import Path
 from tests.support.apache_kafka import kafka_libraries, kafka_script
 
 _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
+_WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
 _STOP_S = 60
 
 
 class MirrorMaker:
     """A running one; `log` has everything that it prints."""
 
-    def __init__(self, settings: str, folder: Path) -> None:
+    def __init__(self, settings: str, folder: Path, main: str = _MAIN) -> None:
         file = folder / "mm2.properties"
         file.write_text(settings)
         descriptor, name = tempfile.mkstemp(prefix="mm2-", suffix=".log", dir=folder)
@@ -27,7 +29,7 @@ class MirrorMaker:
                 [
                     *("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
                     *("-Djava.awt.headless=true", "-Dinterop.level=INFO", log4j),
-                    *("-cp", f"{kafka_libraries()}/*", _MAIN, str(file)),
+                    *("-cp", f"{kafka_libraries()}/*", main, str(file)),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -52,8 +54,21 @@ class MirrorMaker:
 @contextlib.contextmanager
 def mirrormaker(settings: str, folder: Path) -> Iterator[MirrorMaker]:
     """MirrorMaker 2 with the text of its properties file, ended afterwards. Skips without Java or jars."""
+    with _running(settings, folder, _MAIN) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def connect_worker(settings: str, folder: Path) -> Iterator[MirrorMaker]:
+    """A worker with the text of connect-distributed.properties. Skips without Java or jars."""
+    with _running(settings, folder, _WORKER) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _running(settings: str, folder: Path, main: str) -> Iterator[MirrorMaker]:
     kafka_script()
-    running = MirrorMaker(settings, folder)
+    running = MirrorMaker(settings, folder, main)
     try:
         yield running
     finally:

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.errors import ErrorCode, KafkaError
 from replicator.mirrormaker import connect_status
-from replicator.mirrormaker.connect_status import still_runs
+from replicator.mirrormaker.connect_status import not_at_rest
 from replicator.mirrormaker.history import Copy
 from replicator.mirrormaker.takeover import StillRunningError, must_be_idle
 from replicator.settings import TakeOver
@@ -55,7 +55,7 @@ def runs(monkeypatch):
             )
 
         monkeypatch.setattr(connect_status, "committed", committed)
-        return await still_runs(target or Target(), told)
+        return await not_at_rest(target or Target(), told)
 
     return asked
 
@@ -85,17 +85,19 @@ async def test_the_last_state_of_a_connector_and_of_its_tasks_counts(runs, rows,
         return f"status-{kind}-{TOLD.connector}" + (f"-{number}" if number else "")
 
     named = [(key(what), state) for what, state in rows]
-    assert await runs(OTHER, *named, ("status-task-a->b.Mirror-x-0", "RUNNING")) is expected
+    found = await runs(OTHER, *named, ("status-task-a->b.Mirror-x-0", "RUNNING"))
+    assert (found is not None) is expected, found
 
 
 async def test_what_is_not_told_may_run(runs):
     stopped = (f"status-connector-{TOLD.connector}", "STOPPED")
-    assert not await runs(stopped)
-    assert await runs(stopped, told=TOLD.model_copy(update={"status_topic": ""}))
-    assert await runs(stopped, told=TOLD.model_copy(update={"status_topic": "elsewhere"}))
-    assert await runs()  # an empty topic is not that of workers that live
-    assert await runs(("some", "STOPPED"))
-    assert await runs((f"status-task-{TOLD.connector}-0", 5), stopped)
+    assert await runs(stopped) is None
+    assert await runs(stopped, told=TOLD.model_copy(update={"status_topic": ""})) == ""
+    elsewhere = TOLD.model_copy(update={"status_topic": "elsewhere"})
+    assert await runs(stopped, told=elsewhere) == "elsewhere is not there"
+    assert await runs() == "status holds no states of connectors"  # workers that live have written some
+    assert await runs(("some", "STOPPED")) == "status holds no states of connectors"
+    assert "a task that is 5" in await runs((f"status-task-{TOLD.connector}-0", 5), stopped)
 
 
 async def test_a_topic_that_may_not_be_read_tells_nothing(monkeypatch):
@@ -104,7 +106,7 @@ async def test_a_topic_that_may_not_be_read_tells_nothing(monkeypatch):
         yield
 
     monkeypatch.setattr(connect_status, "committed", committed)
-    assert await still_runs(Target(), TOLD)
+    assert await not_at_rest(Target(), TOLD) == "status may not be read"
 
 
 async def test_a_link_does_not_wait_for_workers_that_run_other_connectors(runs):
@@ -112,7 +114,7 @@ async def test_a_link_does_not_wait_for_workers_that_run_other_connectors(runs):
     await must_be_idle(Target(), TOLD)
     await runs(OTHER, (f"status-connector-{TOLD.connector}", "RUNNING"))
     with pytest.raises(
-        StillRunningError, match=r"status does not say that a->b\.Mirror is stopped"
+        StillRunningError, match=r"2 members at the target; a->b\.Mirror is RUNNING by status"
     ) as raised:
         await must_be_idle(Target(), TOLD)
     assert raised.value.to_do.startswith("stop or delete a->b.Mirror")

@@ -335,6 +335,7 @@ def test_two_resources_of_one_file_may_be_two_directions(read, problems):
         ("topicsPattern", "topicPattern", "line 37: spec.mirrors.0.topicPattern: is no field of it; did"),
         ("  replicas: 2", "  replica: 2", "spec.replica: is no field of it; did you mean 'replicas'?"),
         ("        replication.factor", "        replicaton.factor", "did you mean 'replication.factor'"),
+        ('"orders|pay.*"', "[a, b]", "spec.mirrors.0.topicsPattern: has to be a text, a number"),
         ("true", "[true]", "sync.group.offsets.enabled: has to be a text, a number, true or false"),
         ("    alias: west\n", "", "line 7: spec.target.alias: is missing"),
         ("    groupId: move-group\n", "", "group.id: is not known"),
