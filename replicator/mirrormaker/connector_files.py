@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +47,8 @@ class _Pairs(list[tuple[str, Any]]):
 def parse_connectors(text: str, file: Path) -> MirrorMakerFile:
     """Raises MirrorMakerFileError with all problems."""
     said = Remarks()
-    found = list(_of_json(text, str(file), said) if text.lstrip()[:1] in "{[" else _of_properties(text, file))
+    is_json = file.suffix == ".json" or text.lstrip().startswith(("{", "["))
+    found = list(_of_json(text, str(file), said) if is_json else _of_properties(text, file))
     known = [one for one in found if one.kind in (SOURCE, CHECKPOINT, HEARTBEAT)]
     if not known:
         beside = f", only {counted(len(found), 'other')}" if found else ""
@@ -98,7 +100,8 @@ def _connector(name: Property, config: Mapping[str, Property]) -> Connector:
 
 
 def _of_json(text: str, source: str, said: Remarks) -> Iterator[Connector]:
-    names = (text.count("\n", 0, match.start()) + 1 for match in _STRING.finditer(text) if match[1])
+    ends = [match.start() for match in re.finditer("\n", text)]
+    names = (bisect_left(ends, match.start()) + 1 for match in _STRING.finditer(text) if match[1])
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs)
     position, seen = 0, set[str]()
     while position < len(text.rstrip()):

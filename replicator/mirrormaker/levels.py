@@ -52,7 +52,7 @@ class Levels:
         self.all = Scope()
         self.by_cluster: dict[str, Scope] = {alias: Scope() for alias in self.clusters}
         self.by_flow: dict[tuple[str, str], Scope] = {}
-        for name, text in wrong:
+        for name, text in wrong if more is None else ():  # a worker's others are perhaps not for this link
             self._said.wrong(self.last[name], text)
         self.clear = self._are_clear()
         """Else which cluster a line means is not known, and none is sorted."""

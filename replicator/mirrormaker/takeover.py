@@ -53,6 +53,21 @@ class StillRunningError(ProtocolError):
         super().__init__(f"MirrorMaker 2 still copies ({what})")
 
 
+class NoProgressError(ProtocolError):
+    """MirrorMaker 2 has copied, and where it keeps its progress nothing is: all would be copied twice."""
+
+    def __init__(self, told: TakeOver, syncs: str, tp: TopicPartition) -> None:
+        super().__init__(
+            f"MirrorMaker 2 has copied {tp.topic} (by {syncs}), and {told.offsets_topic}, where its progress"
+            " should be, is not at the target"
+        )
+        self.to_do = (
+            "name the right topic in the file; where Connect keeps it at another cluster, stop the connectors"
+            f" and make an empty topic {told.offsets_topic} here: the link goes on by the offset syncs then."
+            f" To copy everything again, delete {syncs}"
+        )
+
+
 @dataclass(slots=True)
 class Known:
     """What MirrorMaker 2 left behind."""
@@ -79,10 +94,14 @@ async def take_over(
 ) -> Taken:
     """Of the partitions that MirrorMaker 2 has copied; nothing if it never ran.
 
-    Raises StillRunningError, NotToldError, and ProtocolError when a cluster cannot be asked now.
+    Raises StillRunningError, NotToldError, NoProgressError, and ProtocolError when a cluster cannot be asked
+    now.
     """
     told = settings.take_over
-    if told is None or await left_progress(target, told.offsets_topic) is None:
+    if told is None:
+        return Taken()
+    if await left_progress(target, told.offsets_topic) is None:
+        await _must_not_have_copied(source, target, settings, told, wanted)
         return Taken()
     await must_be_idle(target, told)
     known = await read_known(source, target, settings, told)
@@ -95,6 +114,29 @@ async def take_over(
             taken.entries += [entry] if entry is not None else []
     _log.info("%s: %s taken over from MirrorMaker 2", settings.name, counted(len(taken.entries), "partition"))
     return taken
+
+
+async def _must_not_have_copied(
+    source: ClusterClient,
+    target: ClusterClient,
+    settings: LinkSettings,
+    told: TakeOver,
+    wanted: Mapping[str, Wanted],
+) -> None:
+    """Raises NoProgressError where offset syncs tell of copies in topics that are there."""
+    mirrored = {name for name, topic in wanted.items() if topic.target is not None}
+    if not mirrored:
+        return
+    known = Known(ConnectOffsets(told.partitions))
+    try:
+        syncs = await _read_syncs(source, target, settings, known)
+    except KafkaError as error:
+        if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return  # who never ran MirrorMaker 2 may have no right to a topic that is not there
+        raise
+    for tp in known.partitions():
+        if tp.topic in mirrored:
+            raise NoProgressError(told, syncs, tp)
 
 
 async def must_be_idle(target: ClusterClient, told: TakeOver) -> None:
@@ -118,13 +160,21 @@ async def read_known(
 ) -> Known:
     """Reads Connect's offsets topic and the offset syncs. A topic that is not there has none."""
     known = Known(await read_offsets(target, told, settings.source.alias) or ConnectOffsets(told.partitions))
+    await _read_syncs(source, target, settings, known)
+    return known
+
+
+async def _read_syncs(
+    source: ClusterClient, target: ClusterClient, settings: LinkSettings, known: Known
+) -> str:
+    """Into `known`; the topic's name. One that is not there has none."""
     at_source = settings.offset_syncs_topic_location == "source"
-    syncs = TopicPartition(settings.names().offset_syncs(at_source=at_source), 0)
-    async for _, rows in committed(source if at_source else target, syncs, 0):
+    name = settings.names().offset_syncs(at_source=at_source)
+    async for _, rows in committed(source if at_source else target, TopicPartition(name, 0), 0):
         for row in rows:
             _take_sync(known, row)
     known.pairs = {tp: chain(pairs) for tp, pairs in known.pairs.items()}
-    return known
+    return name
 
 
 def _take_sync(known: Known, row: Copy) -> None:

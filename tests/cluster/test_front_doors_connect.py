@@ -17,6 +17,8 @@ from replicator.progress import read_ledgers
 from tests.cluster.links import content, create, eventually, fresh, produce, records, running, some
 from tests.support.commands import begun, ended
 from tests.support.group_member import GroupMember
+from tests.support.secure_side import PASSWORDS, secure_side
+from tests.support.zookeeper import fresh_chroot
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
@@ -217,3 +219,77 @@ async def test_what_connect_left_is_taken_over_while_its_workers_go_on(pair, cli
     assert code == 0, out + err
     stored = await records(west, told.offsets_topic, partition_of(key, 5))
     assert [record.value for record in stored if record.key == key][-1] == b'{"offset":499}'
+
+
+async def test_a_progress_topic_that_is_not_there_is_not_one_that_never_was(pair, clients, tmp_path):
+    """Connect's topics may be at a third cluster, or be called otherwise: all would be copied twice."""
+    east, west = clients
+    topic = fresh("forms-elsewhere")
+    tag = topic.replace("-", "")
+    (link,) = read_links(connectors(tmp_path / "connectors.json", pair, topic, tag)).links
+    there, syncs = f"east{tag}.{topic}", f"mm2-offset-syncs.west{tag}.internal"
+    for client, name in ((east, topic), (west, there)):
+        await create(client, name)
+        await produce(client, name, some(40, time_ms=1_700_000_000_000))
+    await create(east, syncs, cleanup_policy="compact")
+    sync = OffsetSync(topic, 0, 10, 10)
+    await produce(east, syncs, [Record(0, 0, sync.key(), sync.value())])
+    async with running(link) as process:
+
+        async def refused():
+            return f"make an empty topic {topic}-offset here" in str(process.status.to_json().get("problems"))
+
+        await eventually(refused, "the link says that progress is missing", BOUND_S)
+        assert len(await records(west, there)) == 40
+        await create(west, f"{topic}-offset", cleanup_policy="compact")
+        await produce(east, topic, some(5, "later"))
+
+        async def complete():
+            return len(await records(west, there)) >= 45
+
+        await eventually(complete, "the link goes on by the syncs", BOUND_S)
+        assert await process.stop() == 0
+    assert await content(west, there) == await content(east, topic)
+
+
+async def test_secrets_that_kubernetes_mounts_open_both_clusters(zookeeper_server, tmp_path):
+    """One side by a password over TLS, the other by a certificate."""
+    with secure_side("isthmus", tmp_path / "side", fresh_chroot(zookeeper_server)) as made:
+        key, end, certificate = made.store.read_text().partition("-----BEGIN CERTIFICATE-----")
+        for name, texts in {
+            "ca": {"ca.crt": made.authority.certificate},
+            "user": {"user.key": key, "user.crt": end + certificate},
+            "bob": {"password": PASSWORDS["bob"]},
+        }.items():
+            (tmp_path / "secrets" / name).mkdir(parents=True)
+            for item, text in texts.items():
+                (tmp_path / "secrets" / name / item).write_text(text)
+        file = tmp_path / "mm2.yaml"
+        file.write_text(
+            f"""
+apiVersion: kafka.strimzi.io/v1beta2
+kind: KafkaMirrorMaker2
+spec:
+  connectCluster: west
+  clusters:
+  - alias: east
+    bootstrapServers: {made.address("SSL")}
+    tls: {{trustedCertificates: [{{secretName: ca, certificate: ca.crt}}]}}
+    authentication:
+      type: tls
+      certificateAndKey: {{secretName: user, certificate: user.crt, key: user.key}}
+  - alias: west
+    bootstrapServers: {made.address("SASL_SSL")}
+    tls: {{trustedCertificates: [{{secretName: ca, pattern: "*.crt"}}]}}
+    authentication:
+      type: scram-sha-512
+      username: bob
+      passwordSecret: {{secretName: bob, password: password}}
+  mirrors:
+  - {{sourceCluster: east, targetCluster: west, sourceConnector: {{}}}}
+"""
+        )
+        (link,) = read_links(file).links
+        for end_of_link in (link.source, link.target):
+            async with end_of_link.at_once() as client:
+                assert len((await client.metadata([])).brokers) == 1

@@ -183,7 +183,8 @@ def test_the_workers_providers_count(read, problems, tmp_path):
     jaas = f'a.PlainLoginModule required username="u" password="{reference}";'
     config = {**SOURCE, "source.cluster.sasl.jaas.config": jaas}
     java = "org.apache.kafka.common.config.provider.FileConfigProvider"
-    worker = f"{WORKER}config.providers=mine\nconfig.providers.mine.class={java}\n"
+    worker = f"{WORKER}config.providers=mine,vault\nconfig.providers.mine.class={java}\n"
+    worker += "config.providers.vault.class=org.example.Vault\n"  # for other connectors
     (link,) = read(posted("copy", config), worker=worker).links
     assert "hunter3" in link.source.properties["sasl.jaas.config"]
     (problem,) = problems(posted("copy", config))
@@ -224,6 +225,8 @@ def test_an_offsets_topic_of_the_connectors_own_counts(read):
         ([posted("copy", SOURCE), posted("copy", CHECKPOINT)], "copy stands in the file twice"),
         (posted("marks", CHECKPOINT), "there is no MirrorSourceConnector of east->west in the file: add it"),
         (["mirror"], "no connector of MirrorMaker 2 is in the file"),
+        ("<html>", "line 1: is no JSON"),
+        ("", "no connector of MirrorMaker 2 is in the file"),
         ('{"name": "x",\n "config": {,}}', "line 2: is no JSON"),
         (posted("copy", without("target.cluster.bootstrap.servers")), "has no target.cluster.bootstrap"),
         (posted("copy", {**SOURCE, "source.cluster.security.protocol": "SSLL"}),
