@@ -16,10 +16,12 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 from typer.main import get_command
 
 from isthmus.interrupts import Interrupted, interrupt_from_now
 from isthmus.lifetime import follow_parent
+from isthmus.output import Failed, print_error
 
 COMMANDS = {
     "up": "start a whole topology on this machine",
@@ -78,6 +80,10 @@ class LazyCommands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted from None
+        except (Failed, TyperException) as error:
+            if "--json" in sys.argv and not (isinstance(error, Failed) and error.told):
+                print_error(error)
+            raise
 
     @staticmethod
     def _load(cmd_name: str) -> Any:

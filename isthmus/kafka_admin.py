@@ -99,8 +99,8 @@ def answers(futures: Mapping[str, Future[Any]], what: str) -> dict[str, str | No
     return outcome
 
 
-def end_with(outcome: Mapping[str, str | None]) -> None:
-    """Exit 1 with every reason when any name failed."""
+def end_with(outcome: Mapping[str, str | None], *, told: bool = False) -> None:
+    """Exit 1 with every reason when any name failed; `told` as for `fail`."""
     reasons = [reason for reason in outcome.values() if reason is not None]
     if reasons:
-        fail("\nisthmus: ".join(reasons))
+        fail("\nisthmus: ".join(reasons), told=told)

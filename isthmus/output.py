@@ -1,4 +1,4 @@
-"""How commands speak: one table printer, one JSON printer, one way to fail."""
+"""How commands speak: one table printer, one JSON printer, one way to fail (with `--json` too)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 FAILED, USAGE, DIFFERENCES = 1, 2, 3
 
@@ -21,9 +22,32 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def fail(message: str, code: int = FAILED) -> NoReturn:
+class Failed(typer.Exit):
+    """The end of a command by `fail`."""
+
+    def __init__(self, message: str, code: int, told: bool) -> None:
+        super().__init__(code)
+        self.message = message
+        self.told = told
+
+
+def fail(message: str, code: int = FAILED, *, told: bool = False) -> NoReturn:
+    """Say why on standard error, and end. `told`: what `--json` prints is printed, and holds it."""
     typer.echo(f"isthmus: {message}", err=True)
-    raise typer.Exit(code)
+    raise Failed(message, code, told)
+
+
+def print_error(error: Failed | TyperException) -> None:
+    """What ended a command, for `--json`: a line, as it may stand behind records. `to_do` is as the error had
+    it that was caught; it is part of the message as well."""
+    message = error.message if isinstance(error, Failed) else error.format_message()
+    cause = error.__context__
+    found = {
+        "message": message.replace("\nisthmus: ", "\n"),
+        "to_do": str(getattr(cause, "to_do", "")),
+        "exit_code": error.exit_code,
+    }
+    typer.echo(json.dumps({"error": found}))
 
 
 def print_json(value: Any) -> None:
@@ -53,5 +77,11 @@ def confirm(plan: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         fail("nothing done: this needs a yes; say --yes to do it without asking", USAGE)
-    if not typer.confirm("Do it?", err=True):
+    try:
+        agreed = typer.confirm("Do it?", err=True)
+    except typer.Abort as error:  # Ctrl-C as well as Ctrl-D
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        agreed = False
+    if not agreed:
         fail("nothing done")

@@ -42,12 +42,15 @@ async def isthmus_json(arguments: list[str], log: Path, accepted: tuple[int, ...
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    if process.returncode not in accepted:
+    try:
+        found = json.loads(output)
+    except ValueError:
+        found = None
+    if process.returncode not in accepted or (isinstance(found, dict) and "error" in found):
         words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
         raise CommandFailed(
             f"isthmus {' '.join(arguments)} ended with {process.returncode} (log: {log}): {' / '.join(words)}"
         )
-    try:
-        return json.loads(output)
-    except ValueError:
-        raise CommandFailed(f"isthmus {' '.join(arguments)} printed no JSON: {output[-300:]!r}") from None
+    if found is None:
+        raise CommandFailed(f"isthmus {' '.join(arguments)} printed no JSON: {output[-300:]!r}")
+    return found

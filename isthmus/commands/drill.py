@@ -62,7 +62,7 @@ def run(
     if loaded.way_back:
         note(f"the way back: {loaded.way_back.strip()}")
     if not outcome.passed:
-        fail(f"{loaded.title}: failed after {outcome.seconds:.1f} s")
+        fail(f"{loaded.title}: failed after {outcome.seconds:.1f} s", told=True)
     say(f"{loaded.title}: passed in {outcome.seconds:.1f} s")
 
 

@@ -155,4 +155,4 @@ def _hold(client: AdminClient, kind: ElectionType, wanted: list[TopicPartition],
     else:
         say(f"elected: {', '.join(held)}" if held else "no election was needed")
     if refused:
-        fail("\nisthmus: ".join(f"{name}: {why}" for name, why in sorted(refused.items())))
+        fail("\nisthmus: ".join(f"{name}: {why}" for name, why in sorted(refused.items())), told=True)

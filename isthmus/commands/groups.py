@@ -30,7 +30,7 @@ def list_groups(cluster: Cluster, file: TopologyFile = None, as_json: Json = Fal
         print_json([{"group": group, "state": state} for group, state in rows])
     else:
         print_table(("group", "state"), rows)
-    end_with({str(index): error.str() for index, error in enumerate(listed.errors)})
+    end_with({str(index): error.str() for index, error in enumerate(listed.errors)}, told=True)
 
 
 @app.command()

@@ -1,0 +1,89 @@
+"""How commands fail: text on standard error, and one object on standard output for `--json`."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from isthmus.output import Failed, fail, print_error
+from protocol.client.errors import ConnectError
+from tests.support.commands import ROOT, isthmus
+
+TWO = "examples/two-datacenters.yaml"
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("links", "status", "a->b", "--topology", TWO), 2, "there is no link 'a->b' in the file"),
+        (("status", "missing.yaml"), 2, "missing.yaml"),
+        (("consume", "orders", "--cluster", NOWHERE), 1, f"{NOWHERE} cannot be reached"),
+        (("topics", "describe", "--cluster", NOWHERE), 2, "Missing argument 'name'"),
+        (("topics", "list", "--clusters", NOWHERE), 2, "No such option: --clusters"),
+        (("topics", "lists", "--cluster", NOWHERE), 2, "No such command 'lists'"),
+        (("topicz", "list", "--cluster", NOWHERE), 2, "No such command 'topicz'"),
+    ],
+)
+def test_an_error_is_one_object_where_json_is_wanted(words: tuple[str, ...], code: int, message: str) -> None:
+    plain, done = isthmus(*words), isthmus(*words, "--json")
+    assert (plain.returncode, plain.stdout) == (code, "")
+    assert (done.returncode, done.stderr) == (code, plain.stderr)
+    error = json.loads(done.stdout)["error"]
+    assert message in error["message"]
+    assert error["exit_code"] == code
+
+
+def test_what_to_do_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    caught = ConnectError("east does not answer")
+    caught.to_do = "start its brokers"
+    try:
+        try:
+            raise caught
+        except ConnectError as error:
+            fail(f"this\nisthmus: {error}")
+    except Failed as failed:
+        print_error(failed)
+    shown = json.loads(capsys.readouterr().out)["error"]
+    said = {"message": f"this\n{caught}", "to_do": "start its brokers", "exit_code": 1}
+    assert shown == said
+
+
+def test_what_is_told_already_is_not_told_twice() -> None:
+    """A file's mistakes are in the answer of `validate`."""
+    done = isthmus("topology", "validate", "missing.yaml", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["valid"] is False
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"\x03", 130), (b"\x04", 1), (b"n\n", 1)])
+def test_a_question_that_gets_no_yes(key: bytes, code: int) -> None:
+    """Ctrl-C, Ctrl-D and a no."""
+    mine, terminal = pty.openpty()
+    words = [sys.executable, "-m", "isthmus", "drill", "run", "dr_runbooks/failover.yaml"]
+    process = subprocess.Popen(
+        words,
+        cwd=ROOT,
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    assert process.stderr is not None
+    try:
+        shown = b""
+        while b"Do it?" not in shown:
+            shown += process.stderr.read1() or pytest.fail(shown.decode())
+        os.write(mine, key)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        os.close(mine)
+    assert process.returncode == code
+    assert b"Traceback" not in errors
+    assert (b"nothing done" in errors) == (code == 1)
