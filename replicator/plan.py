@@ -13,6 +13,7 @@ from typing import Any
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from replicator.drift import found_now
 from replicator.mirrormaker.connect_offsets import left_progress
+from replicator.mirrormaker.takeover import must_not_have_copied
 from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
 
@@ -88,6 +89,8 @@ async def _fill(plan: LinkPlan, settings: LinkSettings) -> None:
         progress = await ProgressStore(target, settings.progress_topic).refresh()
         told = settings.take_over
         mirrormaker = progress.initial is None and told and await left_progress(target, told.offsets_topic)
+        if progress.initial is None and told is not None and not mirrormaker:
+            await must_not_have_copied(source, target, settings, told, found.wanted)
         plan.begins = _begins(settings, progress, plan, mirrormaker=bool(mirrormaker))
 
 

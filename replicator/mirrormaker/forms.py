@@ -22,6 +22,9 @@ _STRIMZI: Final = re.compile(
 _CONNECTOR: Final = re.compile(
     r"""connector\.class["']?\s*[:=]\s*["']?[\w.]*\bMirror(Source|Checkpoint|Heartbeat)Connector\b"""
 )
+_KAFKA_CONNECTOR: Final = re.compile(
+    r"""(?m)^[\s-]*["']?kind["']?\s*:\s*["']?KafkaConnector["']?\s*(?:$|[,\#])"""
+)
 _CLUSTERS: Final = re.compile(r"""(?m)(?:^|[{,])\s*["']?clusters["']?\s*[=:]""")
 
 
@@ -42,6 +45,8 @@ def _reader(path: Path) -> Callable[[Path], MirrorMakerFile] | None:
     text = path.read_text(encoding="iso-8859-1")
     if _STRIMZI.search(text):
         return lambda path: parse_strimzi(_utf8(path), path)
+    if _KAFKA_CONNECTOR.search(text):
+        return _refuse_kafka_connector
     of_connectors = _CONNECTOR.search(text) is not None or path.suffix == ".json"
     if of_connectors and not _CLUSTERS.search(text):
         return lambda path: parse_connectors(_utf8(path), path)
@@ -50,6 +55,14 @@ def _reader(path: Path) -> Callable[[Path], MirrorMakerFile] | None:
     if path.suffix == ".properties" or is_mirrormaker_text(text):
         return read_mirrormaker_file
     return None
+
+
+def _refuse_kafka_connector(path: Path) -> MirrorMakerFile:
+    text = (
+        "is not read: take what Strimzi's Connect cluster makes of it, by kubectl exec CONNECT-POD --"
+        " curl -s localhost:8083/connectors?expand=info"
+    )
+    raise MirrorMakerFileError(str(path), [Remark(0, "KafkaConnector", text)])
 
 
 def _utf8(path: Path) -> str:

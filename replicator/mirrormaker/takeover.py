@@ -101,7 +101,7 @@ async def take_over(
     if told is None:
         return Taken()
     if await left_progress(target, told.offsets_topic) is None:
-        await _must_not_have_copied(source, target, settings, told, wanted)
+        await must_not_have_copied(source, target, settings, told, wanted)
         return Taken()
     await must_be_idle(target, told)
     known = await read_known(source, target, settings, told)
@@ -116,14 +116,15 @@ async def take_over(
     return taken
 
 
-async def _must_not_have_copied(
+async def must_not_have_copied(
     source: ClusterClient,
     target: ClusterClient,
     settings: LinkSettings,
     told: TakeOver,
     wanted: Mapping[str, Wanted],
 ) -> None:
-    """Raises NoProgressError where offset syncs tell of copies in topics that are there."""
+    """For a link that has not begun, without MirrorMaker 2's progress: raises NoProgressError where offset
+    syncs tell of copies in topics that are there."""
     mirrored = {name for name, topic in wanted.items() if topic.target is not None}
     if not mirrored:
         return

@@ -16,7 +16,12 @@ from replicator.dedicated import circles as ways_round
 from replicator.drift import found_now
 from replicator.filters import NameFilter
 from replicator.mirrormaker.connect_offsets import NotToldError
-from replicator.mirrormaker.takeover import StillRunningError, must_be_idle
+from replicator.mirrormaker.takeover import (
+    NoProgressError,
+    StillRunningError,
+    must_be_idle,
+    must_not_have_copied,
+)
 from replicator.mirrors.lineage import MirrorSource
 from replicator.mirrors.topics import mirror_text
 from replicator.preflight.asking import ask_brokers, ask_creation, ask_idempotence, ask_side, ask_times
@@ -107,12 +112,24 @@ async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) ->
             facts.mirrormaker = error
     await ask_own_topics(source, target, facts)
     await _who_writes(target, facts)
+    await _has_copied(source, target, facts)
     if settings.offsets == "identical":
         _whose_mirrors(facts)
     await ask_creation(target, facts)
     await ask_idempotence(target, facts)
     await ask_times(source, facts)
     await ask_transactions(target, facts)
+
+
+async def _has_copied(source: ClusterClient, target: ClusterClient, facts: Facts) -> None:
+    """A link that has not begun needs what MirrorMaker 2 knows of its copies."""
+    told = facts.settings.take_over
+    if told is None or facts.own_mirrors or told.offsets_topic in facts.target.topics:
+        return
+    try:
+        await must_not_have_copied(source, target, facts.settings, told, facts.found.wanted)
+    except NoProgressError as error:
+        facts.mirrormaker = error
 
 
 async def _who_writes(target: ClusterClient, facts: Facts) -> None:

@@ -234,6 +234,11 @@ async def test_a_progress_topic_that_is_not_there_is_not_one_that_never_was(pair
     await create(east, syncs, cleanup_policy="compact")
     sync = OffsetSync(topic, 0, 10, 10)
     await produce(east, syncs, [Record(0, 0, sync.key(), sync.value())])
+    file = tmp_path / "connectors.json"
+    for command, code in ((("links", "check", "-f", file), 3), (("replicate", file, "--check"), 1)):
+        found, out, err = await ended(await begun(*command))
+        assert found == code, out + err
+        assert f"make an empty topic {topic}-offset here" in out
     async with running(link) as process:
 
         async def refused():

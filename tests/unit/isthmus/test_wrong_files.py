@@ -39,6 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     Path("connector.json").write_text(CONNECTOR)
     Path("connector.properties").write_text("connector.class=MirrorCheckpointConnector")
     Path("strimzi.yaml").write_text(STRIMZI)
+    Path("kafka-connector.yaml").write_text("apiVersion: v1\nkind: KafkaConnector\nspec: {class: x}\n")
     Path("latin.yaml").write_bytes(b"name: caf\xe9\n")
 
     def command(name: str, *arguments: str) -> tuple[int, str]:
@@ -69,6 +70,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("replicate connector.properties", "name: is missing: where its progress is kept"),
         ("links check east->west -f strimzi.yaml", "line 3: spec.target: is missing"),
         ("links status east->west -f strimzi.yaml", "line 3: spec.target: is missing"),
+        (
+            "replicate kafka-connector.yaml",
+            "KafkaConnector: is not read: take what Strimzi's Connect cluster",
+        ),
         ("replicate nosuch.json", "nosuch.json: No such file"),
         ("replicate empty.properties", "clusters: is missing: the aliases of all clusters"),
     ],

@@ -1,6 +1,7 @@
 """Connectors of Kafka Connect as JSON: all shapes of the REST API, which connector a setting counts in, the
 worker's file beside it, what is wrong."""
 
+import contextlib
 import json
 
 import pytest
@@ -238,3 +239,13 @@ def test_what_is_wrong_is_named_as_the_file_calls_it(problems, text, expected):
     found = problems(text)
     assert any(expected in problem for problem in found), found
     assert "hunter2" not in str(found)
+
+
+@pytest.mark.parametrize("odd", [None, [], [1], {}, {"a": 1}, 5, "", "a->b"], ids=repr)
+def test_whatever_stands_anywhere_is_a_link_or_a_problem(read, odd):
+    for at in (0, 1):
+        for name in (*ALL[at], *ALL[at]["config"]):
+            changed = json.loads(json.dumps(ALL))
+            (changed[at] if name in changed[at] else changed[at]["config"])[name] = odd
+            with contextlib.suppress(MirrorMakerFileError):
+                assert read(changed).links

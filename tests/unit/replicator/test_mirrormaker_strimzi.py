@@ -395,3 +395,26 @@ def test_settings_of_a_worker_at_a_source_have_no_effect(read):
     assert found.links[0].internal_replication_factor == -1
     assert found.links[0].source.properties["ssl.endpoint.identification.algorithm"] == ""
     assert sum("belongs into sourceConnector.config" in remark.text for remark in found.remarks) == 2
+
+
+def places(node, at=()):
+    yield at
+    for key, value in (
+        node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    ):
+        yield from places(value, (*at, key))
+
+
+@pytest.mark.parametrize("odd", [None, [], [1], {}, {"a": 1}, 5, "", "a->b"], ids=repr)
+def test_whatever_stands_anywhere_is_a_link_or_a_problem(tmp_path, odd):
+    document = plain(parse_yaml(with_target(SCRAM) + secret("mover", password="x"))[0])
+    for *above, last in filter(None, places(document)):
+        changed = json.loads(json.dumps(document))
+        node = changed
+        for key in above:
+            node = node[key]
+        node[last] = odd
+        file = tmp_path / "mm2.yaml"
+        file.write_text(json.dumps({"kind": "List", "items": [changed, {"kind": "KafkaMirrorMaker2"}]}))
+        with pytest.raises(MirrorMakerFileError):  # of the second one, at least
+            read_links(file)
