@@ -8,6 +8,7 @@ import typer
 
 from isthmus.commands.link_check import check
 from isthmus.commands.link_control import pause, restart, resume, set_settings
+from isthmus.commands.link_fail_back import fail_groups_back
 from isthmus.commands.link_gaps import acknowledge_gap
 from isthmus.commands.link_hand_back import hand_back
 from isthmus.commands.link_status import status
@@ -36,6 +37,7 @@ app.command()(restart)
 app.command()(grant_writers)
 app.command()(revoke_writers)
 app.command()(hand_back)
+app.command()(fail_groups_back)
 app.command("set")(set_settings)
 
 
