@@ -15,7 +15,14 @@ from pydantic import BaseModel, ConfigDict
 
 from connectors import layout, manifest
 from connectors.backup_source import BackupSource
-from connectors.errors import BackupError, ConnectorError, DamagedBackup, ObjectExists, ObjectMissing
+from connectors.errors import (
+    BackupError,
+    ConnectorError,
+    DamagedBackup,
+    NoSuchBackup,
+    ObjectExists,
+    ObjectMissing,
+)
 from connectors.manifest import Manifest, ObjectEntry
 from connectors.object_store import ObjectStore
 from protocol.errors import ProtocolError
@@ -94,7 +101,7 @@ async def read_manifest(store: ObjectStore, backup_id: str) -> Manifest:
     try:
         data = await store.get(key)
     except ObjectMissing as error:
-        raise BackupError(f"there is no backup {backup_id} in {store.location()}") from error
+        raise NoSuchBackup(f"there is no backup {backup_id} in {store.location()}") from error
     return manifest.decode(data, store.location(key))
 
 

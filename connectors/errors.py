@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from protocol.errors import NotThere
+
 
 class ConnectorError(Exception):
     """Base of everything this package raises on purpose."""
@@ -25,6 +27,10 @@ class ObjectExists(ObjectStoreError):
 
 class BackupError(ConnectorError):
     """A backup could not be taken; nothing was added to the catalogue."""
+
+
+class NoSuchBackup(BackupError, NotThere):
+    """The store has no backup with that id."""
 
 
 class DamagedBackup(ConnectorError):

@@ -12,7 +12,7 @@ import typer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from isthmus.output import fail
+from isthmus.output import FAILED, USAGE, fail
 from isthmus.topologies import access_of, named_outage
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
+_NOT_THERE = ("UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND")
+"""A name that the cluster does not have, as one that a file does not have, is wrong usage."""
 
 Cluster = Annotated[
     str, typer.Option("--cluster", "-c", help="host:port,… or a cluster's alias in the topology")
@@ -80,7 +82,8 @@ def answer(future: Future[T], what: str) -> T:
     try:
         return future.result(TIMEOUT_S)
     except KafkaException as error:
-        fail(f"{what}: {error.args[0].str()} ({error.args[0].name()})")
+        name = error.args[0].name()
+        fail(f"{what}: {error.args[0].str()} ({name})", USAGE if name in _NOT_THERE else FAILED)
     except TimeoutError:
         fail(f"{what}: no answer within {TIMEOUT_S:g} s")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from isthmus.output import USAGE, fail
+from isthmus.output import FAILED, USAGE, fail
 from isthmus.topologies import unanswered
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class Asked:
 def run_connectors(work: Callable[[], Coroutine[Any, Any, T]], asked: Asked | None = None) -> T:
     """Run it, and turn what can go wrong with clusters and object stores into one clear line."""
     from connectors.errors import ConnectorError
-    from protocol.errors import ProtocolError
+    from protocol.errors import NotThere, ProtocolError
     from topology.runtime import NotRunning
 
     try:
         return asyncio.run(work())
     except (ConnectorError, ProtocolError, NotRunning) as error:
         silent = unanswered(asked.topology, asked.clusters, asked.file) if asked is not None else []
-        fail("\nisthmus: ".join([*silent, str(error)]))
+        fail("\nisthmus: ".join([*silent, str(error)]), USAGE if isinstance(error, NotThere) else FAILED)
 
 
 async def find_manifest(settings: ObjectStoreSettings, name: str, backup_id: str | None) -> Manifest:

@@ -181,6 +181,10 @@ class ProtocolError(Exception):
         return f"{self.what}; {self.to_do}" if self.to_do else self.what
 
 
+class NotThere(Exception):
+    """Beside another base: somebody named what does not exist. Wrong usage; nothing has failed."""
+
+
 class DecodeError(ProtocolError):
     """Bytes that are not what they claim to be. Says which message, which field and at which position."""
 

@@ -10,7 +10,7 @@ import typer
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Message, TopicPartition
 
 from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_settings
-from isthmus.output import FAILED, fail, note
+from isthmus.output import FAILED, USAGE, fail, note
 from protocol.counted import counted
 
 
@@ -33,7 +33,9 @@ def consume(
     client = admin_client(cluster, file)
     known = client.list_topics(timeout=10).topics.get(topic)
     if known is None or not known.partitions:
-        fail(f"there is no topic '{topic}'; isthmus topics list --cluster {cluster} shows what there is")
+        fail(
+            f"there is no topic '{topic}'; isthmus topics list --cluster {cluster} shows what there is", USAGE
+        )
     start = OFFSET_BEGINNING if from_beginning else OFFSET_END
     consumer = Consumer(
         {

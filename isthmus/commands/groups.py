@@ -8,8 +8,8 @@ import typer
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from isthmus.kafka_admin import Cluster, Json, TopologyFile, Yes, admin_client, answer, answers, end_with
-from isthmus.output import confirm, fail, note, print_json, print_table, say
+from isthmus.kafka_admin import Cluster, Json, TopologyFile, Yes, admin_client, answer, end_with
+from isthmus.output import USAGE, confirm, fail, note, print_json, print_table, say
 from isthmus.times import moment_ms
 from protocol.counted import counted
 
@@ -43,6 +43,8 @@ def describe(group: Group, cluster: Cluster, file: TopologyFile = None, as_json:
     described = answer(client.describe_consumer_groups([group])[group], f"group {group}")
     committed = _committed(client, group)
     rows = _lag_rows(client, committed, _owners(described))
+    if described.state is ConsumerGroupState.DEAD and not rows:
+        fail(f"there is no group '{group}'; isthmus groups list shows what there is", USAGE)
     state = described.state.name.lower()
     if as_json:
         print_json({"group": group, "state": state, "members": len(described.members), "offsets": rows})
@@ -82,6 +84,8 @@ def reset(
     if execute and live:
         fail(f"group {group} has {len(described.members)} active members: stop them first; nothing changed")
     committed = _committed(client, group)
+    if not topic and not committed:
+        fail(f"group {group} has committed nothing: name it right, or topics with --topic", USAGE)
     spots = _spots(client, topic, committed)
     plan: list[dict[str, Any]] = [
         {"topic": spot.topic, "partition": spot.partition, "old": committed.get(_key(spot)), "new": new}
@@ -106,7 +110,7 @@ def delete(group: Group, cluster: Cluster, yes: Yes = False, file: TopologyFile 
     """
     client = admin_client(cluster, file)
     confirm(f"group {group} of {cluster} and its committed offsets will be gone", yes=yes)
-    end_with(answers(client.delete_consumer_groups([group]), "group"))
+    answer(client.delete_consumer_groups([group])[group], f"group {group}")
     say(f"deleted {group}")
 
 
@@ -167,10 +171,10 @@ def _spots(
     for text in topics:
         name, _, index = text.partition(":")
         if name not in known:
-            fail(f"there is no topic '{name}'; nothing changed")
+            fail(f"there is no topic '{name}'; nothing changed", USAGE)
         partitions = sorted(known[name].partitions)
         if index and (not index.isdigit() or int(index) not in partitions):
-            fail(f"topic {name} has no partition '{index}'; nothing changed")
+            fail(f"topic {name} has no partition '{index}'; nothing changed", USAGE)
         spots += [TopicPartition(name, part) for part in ([int(index)] if index else partitions)]
     return spots
 

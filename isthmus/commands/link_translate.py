@@ -69,7 +69,7 @@ def translate(
         rows = run_connectors(lambda: _of_group(settings, group, back), asked)
         if not rows:
             side = settings.target if back else settings.source
-            fail(f"group {group} has committed nothing at {side.alias}")
+            fail(f"group {group} has committed nothing at {side.alias}", USAGE)
     elif time_ms is not None:
         rows = run_connectors(lambda: _of_time(settings, str(topic), partition, time_ms, back), asked)
     else:
@@ -134,11 +134,11 @@ async def _of_time(
     async with side.at_once() as client:
         known = (await client.metadata([topic])).topics.get(topic)
         if known is None or known.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            fail(f"there is no topic '{topic}' at {side.alias}")
+            fail(f"there is no topic '{topic}' at {side.alias}", USAGE)
         if known.error:
             fail(f"topic {topic} at {side.alias}: {known.error.name}")
         if partition is not None and partition not in known.partitions:
-            fail(f"topic {topic} at {side.alias} has no partition {partition}")
+            fail(f"topic {topic} at {side.alias} has no partition {partition}", USAGE)
         numbers = sorted(known.partitions) if partition is None else [partition]
         places, unknown = await first_since(client, [TopicPartition(topic, n) for n in numbers], time_ms)
         topic_ids = await _topic_ids(client, {topic})

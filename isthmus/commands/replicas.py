@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.kafka_admin import Cluster, Json, TopologyFile
-from isthmus.output import DIFFERENCES, FAILED, fail, note, print_json, print_table
+from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, note, print_json, print_table
 from isthmus.topologies import access_of, named_outage
 
 if TYPE_CHECKING:
@@ -48,12 +48,13 @@ def compare(
       isthmus replicas compare --cluster main --json
     """
     from audit.replicas import partitions_of
-    from protocol.errors import ProtocolError
+    from protocol.errors import ErrorCode, ProtocolError
 
     try:
         asked = asyncio.run(partitions_of(access_of(cluster, file), topic or []))
     except (ProtocolError, OSError, TimeoutError) as error:
-        fail(named_outage(cluster, file) or str(error))
+        unknown = getattr(error, "code", None) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        fail(named_outage(cluster, file) or str(error), USAGE if unknown else FAILED)
     found = _with_spark(asked) if spark else _here(asked)
     if as_json:
         print_json(found)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewPartitions, NewTopic
 
-from isthmus.kafka_admin import Cluster, Json, TopologyFile, Yes, admin_client, answers, end_with
+from isthmus.kafka_admin import Cluster, Json, TopologyFile, Yes, admin_client, answer, answers, end_with
 from isthmus.output import USAGE, confirm, fail, print_json, print_table, say
 from protocol.counted import counted
 
@@ -81,7 +81,7 @@ def describe(name: Name, cluster: Cluster, file: TopologyFile = None, as_json: J
 def _existing(client: AdminClient, name: str) -> Any:
     topic = client.list_topics(timeout=10).topics.get(name)
     if topic is None:
-        fail(f"there is no topic '{name}'; isthmus topics list shows what there is")
+        fail(f"there is no topic '{name}'; isthmus topics list shows what there is", USAGE)
     return topic
 
 
@@ -132,7 +132,7 @@ def grow(
     Example: isthmus topics grow orders --partitions 12 --cluster east
     """
     client = admin_client(cluster, file)
-    end_with(answers(client.create_partitions([NewPartitions(name, partitions)]), "topic"))
+    answer(client.create_partitions([NewPartitions(name, partitions)])[name], f"topic {name}")
     say(f"{name} has {counted(partitions, 'partition')}")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from protocol.client import EARLIEST, LATEST, NO_RETRIES, ClusterClient
 from protocol.client.mirror_calls import MIRROR_SOURCE, MirrorStand
-from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.errors import ErrorCode, KafkaError, NotThere, ProtocolError
 from protocol.types import TopicPartition
 from replicator.mirrors.broken_off import copied_ends
 from replicator.mirrors.lineage import MirrorSource
@@ -33,6 +33,10 @@ _NOW = "now"
 
 class SwitchRefused(ProtocolError):
     """A change of roles that was not begun, or not finished: why, and what to do."""
+
+
+class NoSuchTopic(SwitchRefused, NotThere):
+    """The target does not have a topic that was named."""
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ async def find_mirrors(
     there = {name for name, topic in (await target.metadata(None)).topics.items() if not topic.error}
     unknown = sorted(set(topics) - there)
     if unknown:
-        raise SwitchRefused(f"there is no topic {', '.join(unknown)} in {settings.target.alias}")
+        raise NoSuchTopic(f"there is no topic {', '.join(unknown)} in {settings.target.alias}")
     taken = settings.topic_filter()
     candidates = [name for name in (topics or sorted(there)) if topics or taken.accepts(name)]
     found: dict[str, MirrorSource] = {}

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from connectors import catalogue
-from connectors.errors import BackupError, RestoreRefused
+from connectors.errors import BackupError, NoSuchBackup, RestoreRefused
 from connectors.group_offsets import GroupStatus
 from connectors.manifest import Manifest, encode
 from connectors.object_store import open_store
@@ -184,7 +184,7 @@ async def test_a_restore_refuses_before_it_writes(
         await vault.restore(target.bootstrap, topics=["nowhere"])
     with pytest.raises(RestoreRefused, match="belongs to the cluster itself"):
         await vault.restore(target.bootstrap, rename={absent: "__consumer_offsets"})
-    with pytest.raises(BackupError, match="there is no backup b2"):
+    with pytest.raises(NoSuchBackup, match="there is no backup b2"):
         await vault.restore(target.bootstrap, backup_id="b2")
 
 

@@ -109,7 +109,7 @@ def test_group_reset_shows_first_and_does_only_with_execute(shell: Shell) -> Non
     late = shell.json("groups", "reset", "readers", "--to", "2100-01-01T00:00")
     assert late["offsets"][0]["new"] == 3  # a time behind the last record is the end, not the start
     missing = shell.run("groups", "reset", "readers", "--to", "latest", "--topic", "nowhere", "--execute")
-    assert missing.returncode == 1
+    assert missing.returncode == 2
     assert shell.json("groups", "describe", "readers")["offsets"][0]["committed"] == 3
 
     lag = {row["group"]: row for row in shell.json("monitor")}
@@ -121,11 +121,19 @@ def test_group_reset_shows_first_and_does_only_with_execute(shell: Shell) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("topics", "describe", "nowhere"), 1, "there is no topic 'nowhere'"),
+        (("topics", "describe", "nowhere"), 2, "there is no topic 'nowhere'"),
+        (("topics", "grow", "nowhere", "--partitions", "3"), 2, "topic nowhere: "),
+        (("topics", "delete", "nowhere", "--yes"), 2, "there is no topic 'nowhere'"),
+        (("configs", "describe", "nowhere"), 2, "settings of nowhere: "),
+        (("configs", "set", "nowhere", "retention.ms=1"), 2, "settings of nowhere: "),
+        (("replicas", "compare", "--topic", "nowhere"), 2, "topic 'nowhere': "),
+        (("groups", "describe", "nobody"), 2, "there is no group 'nobody'"),
+        (("groups", "delete", "nobody", "--yes"), 2, "group nobody: "),
+        (("groups", "reset", "nobody", "--to", "latest", "--execute"), 2, "has committed nothing"),
         (("topics", "create", "a/b"), 1, "a/b"),
         (("topics", "create", "x", "--config", "retention"), 2, "is not name=value"),
         (("topics", "create", "x", "--config", "retention.mss=1"), 1, "retention.mss"),
-        (("consume", "nowhere"), 1, "there is no topic 'nowhere'"),
+        (("consume", "nowhere"), 2, "there is no topic 'nowhere'"),
         (("configs", "min-isr", "restore", "--undo", "nowhere.json"), 2, "nowhere.json: nothing was lowered"),
         (("elect", "--topic", "nowhere"), 2, "there is no topic 'nowhere'"),
         (("elect", "--topic", "resettable:99"), 2, "no partition 99 in topic 'resettable': it has 0…0"),

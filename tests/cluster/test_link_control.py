@@ -223,7 +223,7 @@ async def test_the_commands_of_a_link_that_a_properties_file_declares(pair, clie
         code, out, _ = await run("links", "resume", "a->b", "-f", str(file))
         assert (code, out) == (0, "the link of a->b goes on\n")
         code, out, err = await run("links", "translate", "a->b", "--group", "nobody", "-f", str(file))
-        assert (code, out, err) == (1, "", "isthmus: group nobody has committed nothing at a\n")
+        assert (code, out, err) == (2, "", "isthmus: group nobody has committed nothing at a\n")
         code, out, _ = await run(
             "links", "translate", "a->b", "-t", "none", "-o", "1", "-f", str(file), "--json"
         )

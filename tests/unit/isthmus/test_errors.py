@@ -8,8 +8,11 @@ import sys
 
 import pytest
 
+from connectors.errors import ConnectorError, NoSuchBackup
 from isthmus.output import Failed, fail, print_error
+from isthmus.stores import run_connectors
 from protocol.client.errors import ConnectError
+from replicator.mirrors.assessing import NoSuchTopic
 from tests.support.commands import ROOT, isthmus
 
 TWO = "examples/two-datacenters.yaml"
@@ -50,6 +53,24 @@ def test_what_to_do_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None
     shown = json.loads(capsys.readouterr().out)["error"]
     said = {"message": f"this\n{caught}", "to_do": "start its brokers", "exit_code": 1}
     assert shown == said
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NoSuchBackup("no b2"), 2),
+        (NoSuchTopic("no orders"), 2),
+        (ConnectorError("away"), 1),
+        (ConnectError("away"), 1),
+    ],
+)
+def test_a_name_that_is_not_there_is_wrong_usage(error: Exception, code: int) -> None:
+    async def work() -> None:
+        raise error
+
+    with pytest.raises(Failed) as ended:
+        run_connectors(work)
+    assert ended.value.exit_code == code
 
 
 def test_what_is_told_already_is_not_told_twice() -> None:
