@@ -31,6 +31,7 @@ def check(
 ) -> None:
     """Look for what would go wrong: connections, rights, names, cycles, sizes, times, replicas, room.
 
+    Also transactions that nobody will end (KIP-664), at which readers of committed records wait for ever.
     Changes nothing. Each finding says what to do. Ends with 0 when there is no error, 3 when there is one,
     1 when a cluster cannot be reached.
 

@@ -27,6 +27,7 @@ from replicator.mirrors.topics import mirror_text
 from replicator.preflight.asking import ask_brokers, ask_creation, ask_idempotence, ask_side, ask_times
 from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
+from replicator.preflight.hanging import ask_hanging, hanging_transactions
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
 from replicator.preflight.names import circles, mirrormaker, names, selection
 from replicator.preflight.own_topics import ask_own_topics, own_topics, own_topics_rule
@@ -50,6 +51,7 @@ _RULES = (
     replicas,
     room,
     transactions,
+    hanging_transactions,
 )
 
 
@@ -119,6 +121,8 @@ async def _gather(source: ClusterClient, target: ClusterClient, facts: Facts) ->
     await ask_idempotence(target, facts)
     await ask_times(source, facts)
     await ask_transactions(target, facts)
+    await ask_hanging(source, facts.source, facts.mirrors)
+    await ask_hanging(target, facts.target, [*facts.mirrors.values(), settings.progress_topic])
 
 
 async def _has_copied(source: ClusterClient, target: ClusterClient, facts: Facts) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from protocol.client import AclOperation, Broker, ConfigEntry, TopicMetadata
 from protocol.errors import KafkaError, ProtocolError
@@ -40,6 +41,18 @@ class LogDir:
     usable: int
 
 
+class Hanging(NamedTuple):
+    """A transaction that nobody will end, open from offset `start` on. `known_as`: the transactional id by
+    which a coordinator knows its producer; empty: none that this user may see does. `last_ms` is of its last
+    record there."""
+
+    tp: TopicPartition
+    start: int
+    producer_id: int
+    known_as: str
+    last_ms: int = -1
+
+
 @dataclass(slots=True)
 class Side:
     """One cluster."""
@@ -64,6 +77,7 @@ class Side:
     dirs: list[LogDir] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """What could not be asked, and the broker's words."""
+    hanging: list[Hanging] = field(default_factory=list)
     cannot_make: dict[str, KafkaError] = field(default_factory=dict)
     """Topics that the link keeps for itself and that this side would not make."""
 
