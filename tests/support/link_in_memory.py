@@ -31,7 +31,7 @@ from replicator.workers.permit import now
 from tests.support.jumping_loop import run_jumping
 from tests.support.target_in_memory import OK, TargetInMemory
 from transfer import rewrite
-from transfer.endpoint import Chunk, SourceFault
+from transfer.endpoint import Chunk, FaultKind, SourceFault
 from transfer.kafka import parts as ticket_parts
 from transfer.ledger import PartitionLedger
 
@@ -40,7 +40,7 @@ SOURCE_ID, MIRROR_ID, PROGRESS_ID = bytes(15) + b"\1", bytes(15) + b"\2", bytes(
 SKIPS, TWICE = "skips", "twice"
 RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END = "restart", "give up", "spoil", "fence", "lose", "end"
 TAKE, PAUSE, HAND_OVER, TIME_OUT, FORGET = "take", "pause", "hand over", "time out", "forget"
-STALL = "stall"
+STALL, LET_GO, COMPACT = "stall", "let go", "compact"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
@@ -82,6 +82,8 @@ class Source:
     def __init__(self, case: Case) -> None:
         self.batches: list[bytes] = []
         self.values: dict[int, bytes] = {}
+        self.first = 0
+        self.compacted: set[int] = set()
         for records in case.batches:
             self._put(records)
         self._sizes = list(case.chunks)
@@ -116,16 +118,30 @@ class Source:
     def _from(self, position: int) -> list[bytes]:
         return [batch for batch in self.batches if read_header(batch).next_offset > position]
 
+    def let_go(self) -> None:
+        """Of all but the last batch."""
+        self.first = read_header(self.batches[-1]).base_offset
+        del self.batches[:-1]
+
+    def compact(self) -> None:
+        """Of every second batch nothing is left, but of the last."""
+        for batch in self.batches[:-1:2]:
+            self.compacted.update(range(read_header(batch).base_offset, read_header(batch).next_offset))
+        del self.batches[:-1:2]
+
     # As a client
 
     async def list_offsets(self, spots: Any, **_: object) -> dict[TopicPartition, ListedOffset]:
-        return {tp: ListedOffset(0 if spot == EARLIEST else self.end, -1, -1) for tp, spot in spots.items()}
+        return {
+            tp: ListedOffset(self.first if spot == EARLIEST else self.end, -1, -1)
+            for tp, spot in spots.items()
+        }
 
     async def offset(self, tp: TopicPartition, spot: int, **_: object) -> ListedOffset:
         return (await self.list_offsets({tp: spot}))[tp]
 
     async def fetch(self, tp: TopicPartition, position: int, **_: object) -> Fetched:
-        return Fetched(tp, memoryview(b"".join(self._from(position))), self.end, self.end, 0)
+        return Fetched(tp, memoryview(b"".join(self._from(position))), self.end, self.end, self.first)
 
     # As a reader
 
@@ -152,12 +168,15 @@ class Source:
         await asyncio.sleep(0.003)
         if self._position < 0:
             return await self.read()
+        if self._position < self.first:
+            position, self._position = self._position, -1
+            return [SourceFault(TP, FaultKind.RETENTION, position, self.first, "gone")]
         self._turn += 1
         some = self._from(self._position)[: self._sizes[self._turn % len(self._sizes)]]
         if not some:
             return await self.read()
         after = read_header(some[-1]).next_offset
-        chunk = Chunk(TP, memoryview(b"".join(some)), self._position, after, self.end, self.end, 0)
+        chunk = Chunk(TP, memoryview(b"".join(some)), self._position, after, self.end, self.end, self.first)
         self._position = after
         fate = next(self._reads, OK)
         if fate == SKIPS:
@@ -196,10 +215,13 @@ class Outcome:
             for number in range(run.length)
         }
         assert not self.ahead
-        assert booked == self.source.values
-        assert not self.ledger.gaps
+        values = self.source.values
+        assert booked == {offset: value for offset, value in values.items() if offset in booked}
+        gaps = {offset for gap in self.ledger.gaps for offset in range(gap.start, gap.end)}
+        assert values.keys() - booked.keys() <= gaps | self.source.compacted
+        assert not gaps or max(gaps) < self.source.first
         if once:
-            assert self.copies == list(self.source.values.values())
+            assert self.copies == [values[offset] for offset in sorted(booked)]
 
     def look(self) -> None:
         """Whoever has the partition next goes on from this."""
@@ -233,7 +255,7 @@ async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     registry = CollectorRegistry()
     made = Parts(told, source, target, LinkMetrics("east->west", registry))  # type: ignore[arg-type]
     await made.store.refresh()
-    made.store.progress.initial = {TP: First(-1)}
+    made.store.progress.initial = {TP: First(0)}
     outcome = Outcome(source, target, PartitionLedger(("", "", "", 0), ("", "", "", 0)), 0.0)  # type: ignore[arg-type]
     if case.once:
         target.on_commit = outcome.look
@@ -313,6 +335,10 @@ async def _command(
             made.partitions.owns = lambda _: True
         elif command == LOSE:
             await _lose(made, outcome)
+        elif command == LET_GO:
+            outcome.source.let_go()
+        elif command == COMPACT:
+            outcome.source.compact()
         elif command == STALL:
             made.sink.is_away = lambda _: True  # type: ignore[method-assign]
             made.partitions.stalled(TP)

@@ -94,6 +94,7 @@ def delete_mirror(world: LinkWorld, step: Step) -> Iterator[None]:
         name = _one_that_came(world)
         before = world.topic_id(world.other, name)
         world.say(f"the mirror of {name} is deleted at {world.other}")
+        world.remade[world.life(world.other), name] += 1
         _until(lambda: world.delete_topics(world.other, [name]), f"mirror of {name} is deleted")
         known = (None, before)  # a broker may not have heard of its deletion yet
         wait_until(

@@ -141,7 +141,8 @@ def _changed(
         if sums == [here]:
             continue
         is_over = side in lives or place[0] in end.deleted or (here is None and not keeps(place[0]).is_all)
-        if is_over and len(sums) == 1:
+        times = 1 + end.remade.get((side, place[0]), 0)
+        if len(sums) <= times and (is_over or (times > 1 and here in sums)):
             continue
         if not any(start <= offset < last for start, last in was_cut[side.partition("#")[0], place]):
             found.anomalies["changed"].append(f"{side} {place} offset {offset}: seen as {sums}")

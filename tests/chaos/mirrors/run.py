@@ -189,7 +189,7 @@ class _Run:
             time.sleep(1)
         load.threads.stop()
         stored = self._content("read_uncommitted")
-        end = End(now_ms(), self._bytes(), world.trimmed, frozenset(world.deleted))
+        end = End(now_ms(), self._bytes(), world.trimmed, frozenset(world.deleted), world.remade)
         # What went meanwhile is not asked for: readers of both contents are not at one moment.
         committed = self._content("read_committed")
         found = judge(committed, stored, self._cuts(), self._history, GROUPS, end, world.lives_before())

@@ -193,6 +193,16 @@ def test_a_life_that_is_over_has_offsets_of_its_own() -> None:
     assert names(of(AT, ROWS, made, lives={"east", "east#2"}).anomalies) == ["changed"]
 
 
+def test_a_mirror_that_was_deleted_may_have_other_records_at_its_offsets_once() -> None:
+    made = history()
+    made.seen = {("west", AT, 1): [checksum(b"w0/3"), checksum(ROWS[1][1])]}
+    assert names(of(AT, ROWS, made).anomalies) == ["changed"]
+    assert names(of(AT, ROWS, made, End(remade={("west", AT[0]): 1})).anomalies) == []
+    assert names(of(AT, ROWS, made, End(remade={("west#2", AT[0]): 1})).anomalies) == ["changed"]
+    made.saw("west", AT, 1, b"w0/4")
+    assert names(of(AT, ROWS, made, End(remade={("west", AT[0]): 1})).anomalies) == ["changed"]
+
+
 def test_of_a_topic_that_was_deleted_nothing_is_asked() -> None:
     made = history()
     made.acknowledged[b"w0/7"] = ("load-new-1", 0)

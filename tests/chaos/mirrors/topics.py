@@ -69,3 +69,6 @@ class End:
     """How many values had been sent in all when records were last deleted by request there."""
     deleted: frozenset[str] = frozenset()
     """Topics."""
+    remade: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """How often mirrors were deleted, by the life of their side and topic. A failover may come before they
+    are filled again, and then their offsets have other records."""

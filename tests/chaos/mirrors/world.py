@@ -7,6 +7,7 @@ Kafka, only the link from there is run, and the way back is of another kind (`wa
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -56,6 +57,7 @@ class MirrorWorld(LinkWorld):
         self.sent: Callable[[], int] = lambda: 0
         """How many values clients have sent so far."""
         self.deleted: set[str] = set()
+        self.remade: Counter[tuple[str, str]] = Counter()
         """Topics."""
         self.trimmed: dict[tuple[str, int], int] = {}
         """Partitions whose records were deleted by request: how many had been sent in all then."""

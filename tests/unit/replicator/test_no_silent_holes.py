@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 from protocol.types import TopicPartition
 from replicator import refused
 from tests.support.link_in_memory import (
+    COMPACT,
     END,
     FENCE,
     FORGET,
     GIVE_UP,
     HAND_OVER,
+    LET_GO,
     LOSE,
     PAUSE,
     RESTART,
@@ -44,7 +46,7 @@ from transfer.ledger import Copied, PartitionLedger
 _FATES = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=20)
 _ENDS = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=6)
 _OTHERS = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD]), max_size=6)
-_COMMANDS = [RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END, PAUSE, HAND_OVER, TIME_OUT, FORGET]
+_COMMANDS = [RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END, PAUSE, HAND_OVER, TIME_OUT, FORGET, LET_GO, COMPACT]
 _CASES = st.builds(
     Case,
     once=st.booleans(),
@@ -91,6 +93,18 @@ def test_a_partition_that_begins_anew_in_the_middle_of_a_write_goes_back_behind_
     for ms in range(0, 60, 2):
         outcome = copy(replace(_MANY, commands=[(ms / 1000, command)]))
         outcome.check(once=True)
+        assert outcome.disorders == 0
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("command", [COMPACT, LET_GO])
+def test_what_the_source_has_no_more_of_what_a_killed_link_wrote_is_not_what_comes_next(
+    command: str, once: bool
+) -> None:
+    """It has used up sequence numbers at the target, for as many records as what comes next has."""
+    for ms in range(0, 60, 2):
+        outcome = copy(Case(once, batches=[1] * 20, commands=[(ms / 1000, command), (0.0, GIVE_UP)]))
+        outcome.check(once=once)
         assert outcome.disorders == 0
 
 
