@@ -1,6 +1,6 @@
 """`python -m isthmus`, and where `isthmus` begins."""
 
-from isthmus.interrupts import Interrupted, end_at_once, leave
+from isthmus.interrupts import end_at_once
 
 
 def main() -> None:
@@ -9,8 +9,6 @@ def main() -> None:
         from isthmus import cli  # a tenth of a second, and more on a busy machine
 
         cli.main()
-    except Interrupted:
-        leave()
     finally:
         end_at_once()  # what is left is the interpreter's own end
 

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from isthmus.interrupts import Interrupted, interrupt_from_now
+from isthmus.interrupts import Interrupted, interrupt_from_now, leave
 from isthmus.lifetime import follow_parent
 from isthmus.output import Failed, print_error
 
@@ -133,6 +133,8 @@ def main() -> None:
     follow_parent()
     try:
         app()
+    except Interrupted:
+        leave()
     except BrokenPipeError:
         # The reader of our output went away (`isthmus topics list | head`).
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
