@@ -82,12 +82,16 @@ class ZooKeeper:
         waiting = zookeeper._loop.call_later(
             _TELL_AFTER_S, _log.warning, _WAITING, hosts, _TELL_AFTER_S, wait_ms
         )
+        live = client.start_async()
         try:
-            await asyncio.to_thread(client.start, wait_ms / 1000)
-        except KazooTimeoutError:
-            raise ZooKeeperUnavailable(
-                f"no ZooKeeper reachable at {hosts} within {wait_ms} ms (zookeeper.connection.timeout.ms)"
-            ) from None
+            if not await asyncio.to_thread(live.wait, wait_ms / 1000):
+                raise ZooKeeperUnavailable(
+                    f"no ZooKeeper reachable at {hosts} within {wait_ms} ms (zookeeper.connection.timeout.ms)"
+                )
+        except BaseException:
+            live.set()  # else the thread that waits holds up the end of a process that is stopped meanwhile
+            await zookeeper.close()
+            raise
         finally:
             waiting.cancel()
         if slash and chroot:

@@ -101,6 +101,15 @@ def test_while_a_cluster_does_not_answer(
     assert (process.returncode, errors) == (codes[number == TERM], "")
 
 
+def test_while_there_is_no_zookeeper(tmp_path: Path) -> None:
+    with begun([*BROKER[:-1], str(tmp_path)]) as process:
+        assert process.stderr is not None
+        assert "no ZooKeeper has answered" in process.stderr.readline()
+        process.terminate()
+        _, errors = process.communicate(timeout=PROMPT_S)
+    assert (process.returncode, errors) == (0, "")
+
+
 def test_a_signal_that_is_switched_off_stays_so(tmp_path: Path) -> None:
     """As in `nohup isthmus … &` of a script."""
     code = """
