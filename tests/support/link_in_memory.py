@@ -40,11 +40,12 @@ SOURCE_ID, MIRROR_ID, PROGRESS_ID = bytes(15) + b"\1", bytes(15) + b"\2", bytes(
 SKIPS, TWICE = "skips", "twice"
 RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END = "restart", "give up", "spoil", "fence", "lose", "end"
 TAKE, PAUSE, HAND_OVER, TIME_OUT, FORGET = "take", "pause", "hand over", "time out", "forget"
-STALL, LET_GO, COMPACT = "stall", "let go", "compact"
+STALL, LET_GO, COMPACT, LOSE_THERE = "stall", "let go", "compact", "lose there"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
 """For giving up other partitions, before any of them is forgotten."""
+_BEGINS_S = 2.0
 _OTHER = TopicPartition("others", 0)
 _FOR_EVER_S = 1e9
 
@@ -199,6 +200,8 @@ class Outcome:
     """Where progress was committed, at any moment, that is ahead of the data."""
     given_up: bool = False
     """By its group."""
+    lost_there: bool = False
+    """The target has lost acknowledged records."""
     losing_s: float = 0.0
     """How long that took."""
 
@@ -219,7 +222,7 @@ class Outcome:
         assert booked == {offset: value for offset, value in values.items() if offset in booked}
         gaps = {offset for gap in self.ledger.gaps for offset in range(gap.start, gap.end)}
         assert values.keys() - booked.keys() <= gaps | self.source.compacted
-        assert not gaps or max(gaps) < self.source.first
+        assert not gaps or self.lost_there or max(gaps) < self.source.first
         if once:
             assert self.copies == [values[offset] for offset in sorted(booked)]
 
@@ -265,7 +268,7 @@ async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
     driving.append(asyncio.ensure_future(_command(made, target, outcome, case.commands)))
     try:
         async with asyncio.timeout(_LONGEST_S):
-            while (await _stored(target)) != source.end:
+            while (await _stored(target)) != source.end or not driving[2].done():
                 await asyncio.sleep(0.1)
                 for task in driving[:2]:
                     if task.done():
@@ -337,6 +340,9 @@ async def _command(
             await _lose(made, outcome)
         elif command == LET_GO:
             outcome.source.let_go()
+        elif command == LOSE_THERE and made.transactions is None:
+            outcome.lost_there = True
+            target.lose(MIRROR)
         elif command == COMPACT:
             outcome.source.compact()
         elif command == STALL:
@@ -354,6 +360,10 @@ async def _command(
             target.forget_producers()
         elif command == END and account is not None and account.state is State.RUNNING:
             await _end(made)
+    if outcome.lost_there:  # seen with the next write, or where a partition begins
+        await asyncio.sleep(_OTHERS_S)
+        made.partitions.restart(TP)
+        await asyncio.sleep(_BEGINS_S)
 
 
 async def _end(made: Parts) -> None:

@@ -241,6 +241,18 @@ class TargetInMemory:
                 self._complete(known, commit=False)
                 known.state = "aborted"
 
+    def lose(self, tp: TopicPartition) -> None:
+        """The last two batches, as by an unclean election, and what is known by them of their producers."""
+        log = self.logs[tp]
+        log.end = log.batches[-2:][0][0].base_offset if log.batches else 0
+        del log.batches[-2:]
+        for producer_id, known in list(log.producers.items()):
+            left = [one for one in known.recent if one[2] < log.end]
+            if not left:
+                del log.producers[producer_id]
+            known.recent.clear()
+            known.recent.extend(left)
+
     def forget_producers(self) -> None:
         """Of partitions that are in no transaction (`producer.id.expiration.ms`)."""
         held = {tp for known in self._ids.values() for tp in known.tps}

@@ -25,6 +25,7 @@ from tests.support.link_in_memory import (
     HAND_OVER,
     LET_GO,
     LOSE,
+    LOSE_THERE,
     PAUSE,
     RESTART,
     SKIPS,
@@ -46,7 +47,21 @@ from transfer.ledger import Copied, PartitionLedger
 _FATES = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=20)
 _ENDS = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=6)
 _OTHERS = st.lists(st.sampled_from([OK, OK, LOST, UNHEARD]), max_size=6)
-_COMMANDS = [RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END, PAUSE, HAND_OVER, TIME_OUT, FORGET, LET_GO, COMPACT]
+_COMMANDS = [
+    RESTART,
+    GIVE_UP,
+    SPOIL,
+    FENCE,
+    LOSE,
+    END,
+    PAUSE,
+    HAND_OVER,
+    TIME_OUT,
+    FORGET,
+    LET_GO,
+    COMPACT,
+    LOSE_THERE,
+]
 _CASES = st.builds(
     Case,
     once=st.booleans(),
