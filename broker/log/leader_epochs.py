@@ -54,10 +54,20 @@ class LeaderEpochs:
         self._put(epoch, start_offset)
         self._save_or(before)
 
-    def note(self, epoch: int, start_offset: int) -> None:
-        """`assign` for recovery: nothing is written until `save`."""
-        if epoch >= 0 and epoch != self.latest:
-            self._put(epoch, start_offset)
+    def note(self, epoch: int, offset: int) -> None:
+        """A batch of the epoch is at that offset, says recovery, which reads on to the log's end; nothing is
+        written until `save`. What is known stays where batches do not contradict it: an epoch that covers
+        the offset began before what is read."""
+        if epoch < 0 or self.epoch_at(offset) == epoch:
+            return
+        self._drop_from(offset)
+        while self._epochs and self._epochs[-1] > epoch:
+            self._epochs.pop()
+            self._starts.pop()
+        if not self._epochs or self._epochs[-1] < epoch:
+            self._epochs.append(epoch)
+            self._starts.append(offset)
+        self.latest = epoch
 
     def _put(self, epoch: int, start_offset: int) -> None:
         """Entries that contradict the new one are of a history that was truncated: they go."""

@@ -128,3 +128,27 @@ def test_a_term_without_a_record_counts_as_one_that_starts_at_the_end(tmp_path: 
     epochs.assign(9, 10)
     assert epochs.current == 9
     assert epochs.end_offset(7, 20) == (5, 10)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=30), st.data())
+def test_recovery_from_anywhere_leaves_each_epoch_where_it_began(
+    scratch: Path, steps: list[int], data: st.DataObject
+) -> None:
+    """A batch at each offset; the file may lack what came last, and hold what a cut took off."""
+    history = list(enumerate(itertools.accumulate(steps)))
+    began: dict[int, int] = {}
+    for offset, epoch in history:
+        began.setdefault(epoch, offset)
+    point = data.draw(st.integers(0, len(history) - 1), "recovery point")
+    known = [(epoch, start) for epoch, start in began.items() if start < point]
+    known += [entry for entry in began.items() if entry not in known][
+        : data.draw(st.integers(0, 3), "stored behind")
+    ]
+    epochs = LeaderEpochs(str(scratch / "c"))
+    for epoch, start in [*known, (100, len(history))][: data.draw(st.integers(len(known), len(known) + 1))]:
+        epochs._put(epoch, start)
+    for offset, epoch in history[point:]:
+        epochs.note(epoch, offset)
+    epochs.trim(0, len(history))
+    assert epochs.entries() == list(began.items())

@@ -240,6 +240,16 @@ def test_leader_epochs_are_taken_from_the_batches(
     assert path.read_text() == "0\n3\n0 0\n1 30\n2 60\n"
 
 
+@pytest.mark.parametrize("point", [0, 15, 45, 60, 75, 90])
+def test_an_epoch_at_the_recovery_point_began_before_it(open_log: OpenLog, point: int) -> None:
+    """Followers ask where the one before it ended (KIP-101): further up, they would keep what is not here."""
+    log = open_log()
+    fill(log)
+    assert log.epochs.entries() == [(0, 0), (1, 30), (2, 60)]
+    again = open_log(recovery_point=point)
+    assert again.epochs.entries() == [(0, 0), (1, 30), (2, 60)]
+
+
 def test_aborted_transactions_are_found_again(open_log: OpenLog, directory: Path) -> None:
     log = open_log(**SETTINGS)
     for i in range(4):
