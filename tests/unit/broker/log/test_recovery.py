@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,28 @@ def test_the_same_log_comes_back(open_log: OpenLog, clean: bool, caplog: pytest.
         log.close()
     assert state(open_log(clean=clean, **SETTINGS)) == before
     assert cut_lines(caplog) == []
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, {}], ids=["many segments", "one"])
+@pytest.mark.parametrize("point", [0, 3, 29, 50, 70, 101, 119, 120])
+def test_the_same_log_comes_back_from_any_recovery_point(
+    open_log: OpenLog, point: int, settings: dict[str, Any]
+) -> None:
+    """What is before it is not read again, and is known all the same."""
+    log = open_log(**settings)
+    for i in range(30):
+        log.append(batch(2, producer=(9, 1, 2 * i), timestamps=[T0 + i] * 2), i // 10)
+        log.append(batch(1, producer=(7, i, 0), transactional=True), i // 10)
+        if i % 3 < 2:
+            log.append(marker(7, i, commit=i % 3 == 0), i // 10, Origin.COORDINATOR)
+    log.high_watermark = log.end_offset
+    aborted, stable = log.aborted_transactions(0, log.end_offset), log.last_stable_offset
+    assert len(aborted) > 5
+    before = state(log)
+    again = open_log(recovery_point=point, **settings)
+    again.high_watermark = again.end_offset
+    assert state(again) == before
+    assert (again.aborted_transactions(0, again.end_offset), again.last_stable_offset) == (aborted, stable)
 
 
 def test_every_place_where_the_last_batch_may_be_torn(
