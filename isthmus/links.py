@@ -1,4 +1,5 @@
-"""What the commands that work on one link share: finding it in its file, and its settings."""
+"""What the commands that work on one link share: finding it in its file, its settings, and names
+that are told by patterns."""
 
 from __future__ import annotations
 
@@ -55,3 +56,13 @@ def target_only(asked: Asked | None) -> Asked | None:
 def source_only(asked: Asked | None) -> Asked | None:
     """The other way round."""
     return replace(asked, clusters=asked.clusters[:1]) if asked is not None else None
+
+
+def patterns(texts: list[str] | None, option: str) -> tuple[str, ...]:
+    """Regular expressions for whole names, with commas between them or an option each."""
+    from replicator.filters import split_patterns
+
+    try:
+        return tuple(part for text in texts or () for part in split_patterns(text))
+    except ValueError as error:
+        fail(f"{option}: {error}", USAGE)

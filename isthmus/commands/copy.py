@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.addresses import told
+from isthmus.links import patterns
 from isthmus.output import DIFFERENCES, USAGE, fail, note, print_json, print_table, say
 from protocol.counted import counted
 
@@ -85,8 +86,8 @@ def copy(
         (source, from_config, "--from"),
         (target, to_config, "--to"),
         topology,
-        topics=_patterns(topics, "--topics"),
-        exclude=_patterns(exclude, "--exclude"),
+        topics=patterns(topics, "--topics"),
+        exclude=patterns(exclude, "--exclude"),
         rename=_rules(rename),
         start=start,
         until_now=until_now,
@@ -115,15 +116,6 @@ def _request(
     return CopyRequest(
         here, there, source_properties=here_properties, target_properties=there_properties, **said
     )
-
-
-def _patterns(texts: list[str] | None, option: str) -> tuple[str, ...]:
-    from replicator.filters import split_patterns
-
-    try:
-        return tuple(part for text in texts or () for part in split_patterns(text))
-    except ValueError as error:
-        fail(f"{option}: {error}", USAGE)
 
 
 def _rules(texts: list[str] | None) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus.links import File, Json, LinkName, link_of
+from isthmus.links import File, Json, LinkName, link_of, patterns
 from isthmus.output import DIFFERENCES, fail, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
@@ -22,7 +22,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="only show what would be
 def fail_groups_back(
     link: LinkName,
     group: Annotated[
-        list[str] | None, typer.Option("--group", "-g", help="pattern, again for more; the link's by default")
+        list[str] | None,
+        typer.Option("--group", "-g", help="patterns with commas, again for more; the link's by default"),
     ] = None,
     dry_run: DryRun = False,
     file: File = DEFAULT_FILE,
@@ -42,8 +43,9 @@ def fail_groups_back(
 
       isthmus links fail-groups-back 'east->west' --group 'orders.*'
     """
+    wanted = patterns(group, "--group")
     settings, asked = link_of(link, file)
-    rows, refused = run_connectors(lambda: _fail_back(settings, group, dry_run=dry_run), asked)
+    rows, refused = run_connectors(lambda: _fail_back(settings, wanted, dry_run=dry_run), asked)
     if not rows and not refused:
         fail(f"no group that matches has committed anything at {settings.target.alias} in topics of {link}")
     if as_json:
@@ -56,12 +58,12 @@ def fail_groups_back(
 
 
 async def _fail_back(
-    settings: LinkSettings, patterns: list[str] | None, *, dry_run: bool
+    settings: LinkSettings, wanted: tuple[str, ...], *, dry_run: bool
 ) -> tuple[list[FailedBack], dict[str, str]]:
     from replicator.failing_back import FailBack
     from replicator.filters import NameFilter
 
-    groups = NameFilter(patterns or settings.groups, () if patterns else settings.groups_exclude)
+    groups = NameFilter(wanted or settings.groups, () if wanted else settings.groups_exclude)
     async with settings.source.at_once() as source, settings.target.at_once() as target:
         failing = FailBack(source, target, settings)
         rows, refused = await failing.rows(groups)
