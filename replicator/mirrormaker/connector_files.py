@@ -143,20 +143,21 @@ def _walk(value: Any, name: str, said: Remarks, line: int = 1) -> Iterator[Conne
     if isinstance(value.get("config", (0, None))[1], dict):
         at, config = value["config"]
     if _CLASS in config:
-        config_of = _config(config, said)
-        named = value.get("name") or config.get("name") or (at, name)
-        yield _connector(Property("name", str(named[1]), named[0]), config_of)
+        line, text = value.get("name") or config.get("name") or (at, name)
+        who = str(text)
+        yield _connector(Property("name", who, line, who), _config(config, who, said))
         return
     for key, (where, inner) in value.items():
         yield from _walk(inner, key, said, where)
 
 
-def _config(config: Mapping[str, tuple[int, Any]], said: Remarks) -> dict[str, Property]:
+def _config(config: Mapping[str, tuple[int, Any]], connector: str, said: Remarks) -> dict[str, Property]:
+    """What REST returns is one line: the connector's name has to tell where something stands."""
     found: dict[str, Property] = {}
     for name, (line, value) in config.items():
-        text = scalar(value)
+        text, place = scalar(value), f"{name} of {connector}" if connector else name
         if text is None:
-            said.wrong(Property(name, "", line), "has to be a text, a number, true or false")
+            said.wrong(Property(name, "", line, place), "has to be a text, a number, true or false")
         elif value is not None:
-            found[name] = Property(name, text, line)
+            found[name] = Property(name, text, line, place)
     return found

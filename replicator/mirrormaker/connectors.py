@@ -121,15 +121,21 @@ def links_of_connectors(
             lines = _Lines(by_kind, worker, said, more).lines()
             made += links_of(lines, said, more) if lines else []
         else:
-            _without_source(by_kind, f"{source}->{target}", said)
+            text = f"there is no {SOURCE} of {source}->{target} in the file"
+            others = [
+                f"{'->'.join(one.ends)} ({one.name.text})"
+                for several in by_ends.values()
+                for one in several
+                if one.kind == SOURCE
+            ]
+            _without_source(by_kind, text + (f", only of {', '.join(others)}" if others else ""), said)
     if not made and not said.problems:
         said.missing(SOURCE, "there is none in the file, and nothing else copies records")
     return made
 
 
-def _without_source(by_kind: Mapping[str, Connector], link: str, said: Remarks) -> None:
+def _without_source(by_kind: Mapping[str, Connector], text: str, said: Remarks) -> None:
     """Heartbeats alone are usual: they go into a source, so that others copy them from there."""
-    text = f"there is no {SOURCE} of {link} in the file"
     if CHECKPOINT in by_kind:
         said.wrong(by_kind[CHECKPOINT].name, f"{text}: add it, for both are one link")
     else:

@@ -182,18 +182,22 @@ class _Reader:
         properties = {name: item.text for name, item in found.items()}
         try:
             client_security(properties)
-        except ValueError as error:  # begins with the setting's name and repeats no secret
-            setting, _, text = str(error).partition(": ")
-            beside = setting.rpartition(".")[0] + ".location"  # of a store whose type stands nowhere
-            if setting in found:
-                self._said.wrong(found[setting], text)
-            else:
-                self._said.wrong(found.get(beside) or address, str(error))
+        except ValueError as error:
+            self._cannot_connect(found, address, str(error))
             return None
         mechanism = properties.get("sasl.mechanism", "")
         for item in (item for name, item in found.items() if without_effect(name, mechanism)):
             self._said.note(item, "is not taken here, where no Java runs: what counts is in the other lines")
         return {"alias": alias, "bootstrap": address.text.strip(), "properties": properties}
+
+    def _cannot_connect(self, found: Mapping[str, Property], address: Property, error: str) -> None:
+        """`error` begins with the setting's name and repeats no secret."""
+        setting, _, text = error.partition(": ")
+        if setting not in found:
+            beside = setting.rpartition(".")[0] + ".location"  # of a store whose type stands nowhere
+            self._said.wrong(found.get(beside) or address, error)
+        elif not self._said.is_wrong(found[setting]):  # what a Secret lacks is no PEM either
+            self._said.wrong(found[setting], text)
 
     def _take_over(self, source: str, scopes: Sequence[Scope]) -> dict[str, object]:
         said: dict[str, str] = {}

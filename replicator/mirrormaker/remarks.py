@@ -45,6 +45,10 @@ class Remarks:
     def wrong(self, item: Property, text: str) -> None:
         self.problems.append(Remark(item.line, item.place or item.name, text))
 
+    def is_wrong(self, item: Property) -> bool:
+        """Whether a problem with it was told before."""
+        return (item.line, item.place or item.name) in {(one.line, one.setting) for one in self.problems}
+
     def missing(self, setting: str, text: str) -> None:
         """A problem with what stands nowhere."""
         self.problems.append(Remark(0, setting, text))

@@ -217,6 +217,13 @@ def test_secrets_beside_the_resource_open_the_clusters(read, tmp_path):
     assert password not in repr(found)
 
 
+def test_a_secret_that_is_not_there_is_one_problem_each(problems):
+    """And not that its reference is no certificate besides."""
+    found = problems(with_target(TLS.replace('pattern: "*.crt"', "certificate: ca.crt") + SCRAM))
+    told = sorted(text.partition(" is not there")[0].partition("key ")[2] for text in found)
+    assert told == ["ca.crt of Secret west-ca", "password of Secret mover"]
+
+
 @pytest.mark.parametrize("by_variable", [False, True])
 def test_secrets_are_files_as_kubernetes_mounts_them(read, problems, tmp_path, monkeypatch, by_variable):
     folder = tmp_path / ("mounted" if by_variable else "secrets")
