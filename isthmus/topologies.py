@@ -62,8 +62,13 @@ def access_of(cluster: str, file: Path | None) -> Access:
     `main@paris` means the cluster as clients in that datacenter reach it, over the simulated links.
     """
     from protocol.client.access import Access
+    from protocol.client.routing import parse_bootstrap
 
     if ":" in cluster:
+        try:
+            parse_bootstrap(cluster)
+        except ValueError as error:
+            fail(str(error), USAGE)
         return Access(cluster)
     topology = open_topology(file or DEFAULT_FILE)
     cluster, _, site = cluster.partition("@")

@@ -59,6 +59,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("topology validate bad.yaml", "line 5"),
         ("topology validate bad.yaml --json", ""),
         ("elect -c east -f nosuch.yaml", "nosuch.yaml cannot be read"),
+        (
+            "topics list -c 127.0.0.1:99999",
+            "bootstrap address '127.0.0.1:99999' is not of the form host:port",
+        ),
+        ("elect -c a:b", "bootstrap address 'a:b' is not of the form host:port"),
         ("elect -c west -f good.yaml", "there is no cluster 'west' in good.yaml: east"),
         ("elect -c east@b -f good.yaml", "there is no datacenter 'b' in good.yaml: a"),
         ("links check -f nosuch.yaml", "nosuch.yaml cannot be read"),
