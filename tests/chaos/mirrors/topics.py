@@ -50,8 +50,12 @@ KEEPS: Mapping[str, Keeps] = {
 }
 ALL = Keeps(2)
 """Of topics that come while it runs."""
-BROKERS: Mapping[str, str] = {"log.cleaner.backoff.ms": "1000", "log.retention.check.interval.ms": "2000"}
-"""Settings of brokers, so that what may go does go."""
+BROKERS: Mapping[str, str] = {
+    "log.cleaner.backoff.ms": "1000",
+    "log.retention.check.interval.ms": "2000",
+    "auto.create.topics.enable": "false",
+}
+"""Of brokers, so that what may go does go; and a reader makes no topic of a mirror that is deleted."""
 
 
 def keeps(topic: str) -> Keeps:
