@@ -71,7 +71,7 @@ def _with_another_value(log: bytes) -> bytes:
 def test_a_missing_topic_is_named(cluster: Make) -> None:
     made = cluster(1)
     done = isthmus("replicas", "compare", "--cluster", made.bootstrap, "--topic", "nowhere")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "topic 'nowhere'" in done.stderr
 
 
