@@ -60,14 +60,10 @@ class LeaderEpochs:
         the offset began before what is read."""
         if epoch < 0 or self.epoch_at(offset) == epoch:
             return
-        self._drop_from(offset)
-        while self._epochs and self._epochs[-1] > epoch:
-            self._epochs.pop()
-            self._starts.pop()
-        if not self._epochs or self._epochs[-1] < epoch:
-            self._epochs.append(epoch)
-            self._starts.append(offset)
-        self.latest = epoch
+        known = bisect_left(self._epochs, epoch)
+        if known < len(self._epochs) and self._epochs[known] == epoch:
+            offset = min(offset, self._starts[known])
+        self._put(epoch, offset)
 
     def _put(self, epoch: int, start_offset: int) -> None:
         """Entries that contradict the new one are of a history that was truncated: they go."""

@@ -1,7 +1,6 @@
 """`isthmus copy` and `isthmus replicate` with an MM2 properties file, as people run them on two clusters."""
 
 import asyncio
-import contextlib
 import json
 import signal
 import socket
@@ -30,7 +29,7 @@ from tests.cluster.links import (
     running,
     some,
 )
-from tests.support.commands import begun, ended
+from tests.support.commands import begun, ended, replicating
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 
@@ -238,17 +237,6 @@ def properties(path: Path, pair, extra=""):
         """
     )
     return path
-
-
-@contextlib.asynccontextmanager
-async def replicating(*arguments):
-    process = await begun("replicate", *arguments)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def test_a_properties_file_of_mirrormaker_runs_both_its_links(pair, clients, tmp_path):

@@ -2,7 +2,6 @@
 cluster: Strimzi's KafkaMirrorMaker2, and connectors as the REST API returns them."""
 
 import asyncio
-import contextlib
 import json
 
 import pytest
@@ -15,7 +14,7 @@ from replicator.mirrormaker.connect_offsets import key_of, partition_of
 from replicator.mirrormaker.forms import read_links
 from replicator.progress import read_ledgers
 from tests.cluster.links import content, create, eventually, fresh, produce, records, running, some
-from tests.support.commands import begun, ended
+from tests.support.commands import begun, ended, replicating
 from tests.support.group_member import GroupMember
 from tests.support.secure_side import PASSWORDS, secure_side
 from tests.support.zookeeper import fresh_chroot
@@ -101,17 +100,6 @@ def connectors(path, pair, topic, tag):
 FORMS = pytest.mark.parametrize(
     ("write", "name"), [(strimzi, "mm2.yaml"), (connectors, "connectors.json")], ids=["strimzi", "connectors"]
 )
-
-
-@contextlib.asynccontextmanager
-async def replicating(*arguments):
-    process = await begun("replicate", *arguments)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await ended(process)
 
 
 @FORMS

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from asyncio.subprocess import Process
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,18 @@ async def ended(process: Process, bound_s: float = BOUND_S) -> tuple[int | None,
     async with asyncio.timeout(bound_s):
         out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
+
+
+@contextlib.asynccontextmanager
+async def replicating(*words: object) -> AsyncIterator[Process]:
+    """`isthmus replicate …` while the body runs; then it is stopped, if that has not been done."""
+    process = await begun("replicate", *words)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await ended(process)
 
 
 def _command(words: tuple[object, ...]) -> list[str]:
