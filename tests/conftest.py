@@ -1,5 +1,6 @@
 """Fixtures that every test may use: real ZooKeeper, and real broker processes (see tests/support)."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -16,6 +17,10 @@ from tests.support.zookeeper import fresh_chroot, start_zookeeper
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("isthmus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("isthmus")
+
+# A script starts its background jobs with Ctrl-C switched off, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
