@@ -269,10 +269,15 @@ class Connection:
 
     async def close(self) -> None:
         """Ends the connection; whoever still waits gets `ConnectionLostError`."""
+        self.abort()
+        if self._transport is not None:
+            await asyncio.shield(self._receiver.closed)  # several may close it, and one of them give up
+
+    def abort(self) -> None:
+        """`close` without waiting for the socket."""
         if self._transport is not None:
             self._end("this side closed the connection")
             self._transport.abort()
-            await self._receiver.closed
 
     async def _exchange(
         self, request: Request[Any], version: int, timeout_s: float, body: list[Buffer] | None = None

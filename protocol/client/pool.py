@@ -125,6 +125,8 @@ class ConnectionPool:
         connections = [*self._open.values(), *self._retired]
         self._open.clear()
         self._retired.clear()
+        for connection in connections:  # before anything waits: none stays open where that is given up
+            connection.abort()
         for connection in connections:
             await connection.close()
 

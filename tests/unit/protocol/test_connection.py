@@ -170,6 +170,15 @@ async def test_a_time_limit_that_passes_while_the_caller_of_an_answer_wakes_cost
         assert names(await connection.send(question("next"))) == ["next"]
 
 
+async def test_one_that_closes_a_connection_and_gives_up_is_no_harm_to_others_that_close_it():
+    async with talking(echo) as (_, connection):
+        impatient, patient = (asyncio.create_task(connection.close()) for _ in range(2))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await asyncio.wait_for(patient, 10)
+        assert connection.closed
+
+
 async def test_a_late_answer_to_a_cancelled_request_is_no_harm():
     release = asyncio.Event()
 

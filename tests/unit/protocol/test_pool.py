@@ -62,3 +62,15 @@ async def test_who_gives_up_while_an_old_session_is_closed_leaves_no_connection_
         assert await pool.get(address, "a") is opened[2]
         await pool.close()
         assert [connection.closed for connection in opened] == [True] * 3
+
+
+async def test_who_gives_up_closing_a_client_leaves_no_connection_open():
+    async with FakeBroker(echo) as broker:
+        pool = ConnectionPool("tests", PLAINTEXT, 10, 10)
+        opened = [await pool.get(("127.0.0.1", broker.port), lane) for lane in "abc"]
+        closing = asyncio.create_task(pool.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert [connection.closed for connection in opened] == [True] * 3
