@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.control.channels import Channels
@@ -17,6 +17,7 @@ from broker.control.controller_core import ControllerCore, StateWrite
 from broker.control.controller_jobs import Jobs, Work, finish_moves, hand_over, move_leaders_home
 from broker.control.controller_store import ControllerMoved, ControllerStore, Reign
 from broker.control.isr_proposals import IsrProposals, Proposals, Verdicts
+from broker.control.metadata_cache import NO_LEADER
 from broker.control.nodes import TopicNode
 from broker.control.order_delivery import OrderDelivery
 from broker.control.orders import Sender
@@ -59,7 +60,9 @@ class Controller:
         rebalancing: Callable[[], Rebalancing | None] = lambda: None,
         guarded: Callable[[], bool] = lambda: True,
         channels: Channels | None = None,
+        learn: Callable[[Iterable[str]], Awaitable[None]] | None = None,
     ) -> None:
+        """`learn` reads the settings of topics that this broker has no replica of, for `unclean` to know."""
         self.core: ControllerCore | None = None
         self.failure = ""
         """Why the last reign of this broker ended that was not ended on purpose."""
@@ -70,6 +73,10 @@ class Controller:
         self._broker_id = broker_id
         self._listener = listener
         self._unclean = unclean
+        self._learn = learn
+        self._learned: set[str] = set()
+        """Topics whose settings this reign has asked for."""
+        self._settings_touched: set[str] = set()
         self._guarded = guarded
         self._rebalancing = rebalancing
         self._reign: Reign | None = None
@@ -226,6 +233,7 @@ class Controller:
             begun += await self._read_deletions(core, reign)
         if self._states_touched:
             await self._read_touched_states(core, reign)
+        await self._look_at_settings(core, reign)
         if "log_dirs" in flags:
             await self._read_log_dir_events(core, reign)
         for answer in self._delivery.take_answers():
@@ -267,6 +275,7 @@ class Controller:
         self._delivery.begin(core)
         await self._delivery.connect(core.brokers)
         await self._write(core, reign, writes)
+        self._ask_settings(core.leaderless())
         self._flag("deletions")
         self._flag("log_dirs")
         return sorted(core.deleting)
@@ -278,6 +287,8 @@ class Controller:
         await self._delivery.end()
         self._topics_touched.clear()
         self._states_touched.clear()
+        self._settings_touched.clear()
+        self._learned.clear()
         self._topic_watches.clear()
         self._refuse_callers()
 
@@ -363,7 +374,34 @@ class Controller:
     def _writer(self, core: ControllerCore, reign: Reign) -> StateWriter:
         return StateWriter(core, self._store, reign, functools.partial(self._not_readable, core))
 
+    def settings_changed(self, topic: str | None = None) -> None:
+        """Of a topic, or (None) of all: whether a replica that was not in sync may lead may be another matter
+        now, as in Kafka (TopicUncleanLeaderElectionEnable)."""
+        if self.core is not None:
+            names = {each.topic for each in self.core.leaderless()}
+            self._settings_touched |= names if topic is None else names & {topic}
+            self._wake.set()
+
+    def _ask_settings(self, leaderless: Iterable[TopicPartition]) -> None:
+        """Before the first of its partitions had no leader, nobody wanted to know them."""
+        new = {each.topic for each in leaderless} - self._learned
+        if new:
+            self._learned |= new
+            self._settings_touched |= new
+            self._wake.set()
+
+    async def _look_at_settings(self, core: ControllerCore, reign: Reign) -> None:
+        touched, self._settings_touched = self._settings_touched, set()
+        if not touched:
+            return
+        if self._learn is not None:
+            await self._learn(touched)
+        await self._write(
+            core, reign, core.reconsider(each for each in core.leaderless() if each.topic in touched)
+        )
+
     async def _write(self, core: ControllerCore, reign: Reign, writes: Sequence[StateWrite]) -> None:
+        self._ask_settings(write.partition for write in writes if write.state.leader == NO_LEADER)
         for partition in await self._writer(core, reign).write(writes):
             asyncio.get_running_loop().call_later(_WRITE_AGAIN_S, self._touch_state, partition)
 

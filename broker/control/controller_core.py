@@ -24,6 +24,7 @@ from broker.control.leader_choice import (
     living_for,
     next_state,
 )
+from broker.control.metadata_cache import NO_LEADER
 from broker.control.nodes import PartitionState, TopicNode
 from broker.control.orders import LiveBroker, Order, Sender, StoredState
 from broker.control.pending_orders import Known, PendingOrders
@@ -309,6 +310,10 @@ class ControllerCore(KnownCluster):
             self.states[partition] = StoredState(state, version)
             self._together.heard((partition,))
             self._orders.isr_changed(partition)
+
+    def leaderless(self) -> list[TopicPartition]:
+        """Partitions without a leader."""
+        return [each for each, stored in self.states.items() if stored.state.leader == NO_LEADER]
 
     def reconsider(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
         """Writes for partitions whose state turned out to be another one than was known."""

@@ -73,7 +73,10 @@ class ControlPlane:
             security=security,
             rebalancing=self._rebalancing,
             guarded=lambda: not self.configs.in_force.unclean_last_replica_election_enable,
+            learn=self.configs.load_missing,
         )
+        self.configs.on_change(self.controller.settings_changed)
+        self.configs.on_broker_change(self.controller.settings_changed)
         self.log_dir_events = LogDirEvents(zookeeper, config.broker_id)
         self._clock = clock
         self._registration: Registration | None = None
