@@ -33,6 +33,8 @@ class Entry:
     """Slices of runs stored apart."""
     epochs: Epochs = field(default_factory=Epochs)
     """Where this one and those before it began."""
+    at_target: Epochs = field(default_factory=Epochs)
+    """The same of the target, by its offsets: leader epochs in which it was written, at least."""
     once: bool = False
     """Stored in the transactions of the data: what stands behind the end at the target is not the link's."""
 
@@ -44,11 +46,19 @@ class Entry:
         """A write from `position` on is booked."""
         self.epoch = copied.epoch
         self.epochs.reached(copied.epoch, position)
+        if copied.runs:
+            self.at_target.reached(copied.target_epoch, copied.runs[0].target)
+
+    def led_by(self, epoch: int) -> None:
+        """A leader of this epoch of the target has all that was written."""
+        if epoch > self.at_target.last:
+            self.at_target.reached(epoch, self.ledger.runs.target_end)
 
     def goes_back(self) -> None:
         """The ledger ends earlier now."""
         self.epochs.cut(self.ledger.next_source_offset)
         self.epoch = self.epochs.last
+        self.at_target.cut(self.ledger.runs.target_end)
 
 
 def rows_of(entry: Entry, epoch: int = 0) -> tuple[list[Row], int]:
@@ -100,6 +110,7 @@ def _head_of(entry: Entry, ledger: PartitionLedger, sealed: int, epoch: int) -> 
         "producer": list(entry.producer) if entry.producer else None,
         "epoch": entry.epoch,
         "epochs": entry.epochs.before(ledger.next_source_offset).to_json(),
+        "target_epochs": entry.at_target.before(ledger.runs.target_end + 1).to_json(),
         "sealed": sealed,
         "once": entry.once,
         "by": epoch,  # stays the last key: see `epoch_of`
@@ -149,5 +160,6 @@ def read_entry(value: bytes, parts: Mapping[bytes, bytes]) -> Entry:
         int(data["epoch"]),
         sealed,
         Epochs.from_json(data.get("epochs", ())),
+        Epochs.from_json(data.get("target_epochs", ())),
         bool(data.get("once", False)),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from dataclasses import dataclass, field, replace
 
@@ -18,11 +19,13 @@ from replicator.entry_rows import Entry
 from replicator.link_rows import First
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin
+from replicator.target_history import TargetHistory
 from replicator.whole_batches import committed_chunk, whole_batches
 from transfer.ledger import (
     ALL_COPIED,
     NOT_TOLD,
     NOTHING_MISSING,
+    TARGET_LOST,
     Gap,
     Lineage,
     Note,
@@ -52,6 +55,8 @@ class Ranges:
     source_first: int
     source_end: int
     target_end: int
+    kept: int = sys.maxsize
+    """Up to where the target's log is the one that was written."""
 
 
 @dataclass(slots=True)
@@ -92,9 +97,14 @@ def begin(
         return _created_again(old, source, target, ranges, seen_end, now_ms, told=told)
     if old.target != target:
         return _filled_again(old, source, target, ranges, now_ms, told=told)
-    if ranges.target_end < old.runs.target_end:
+    kept = min(ranges.kept, ranges.target_end)
+    if kept < old.runs.target_end:
         # The target lost acknowledged records; the source still has them, unless retention passed.
-        old.target_ends(ranges.target_end, "target lost acknowledged records", now_ms)
+        _log.warning(
+            "%s does not have what it acknowledged from offset %d up to %d: it is copied again",
+            *(_tp(target), kept, old.runs.target_end),
+        )
+        old.target_ends(kept, TARGET_LOST, now_ms)
         entry.goes_back()
         return Beginning(replace(entry, producer=None))
     return Beginning(entry)
@@ -220,6 +230,7 @@ class Opener:
     ) -> None:
         """`told`: see `begin`."""
         self._told = told
+        self._history = TargetHistory(source, target, origin)
         self._tails = asyncio.Semaphore(_TAILS_AT_A_TIME)
         self._origin = origin
         self._source = source
@@ -238,7 +249,12 @@ class Opener:
         """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""
         if entry is None:
             _check_known(source, start_at)
+        leader = await self._target.leader(_tp(target))  # before anything is read there
         ranges = await self._ranges(_tp(source), _tp(target))
+        if entry is not None and (entry.ledger.source, entry.ledger.target) == (source, target):
+            readable = ranges.source_first, ranges.source_end
+            kept = await self._history.kept(entry, leader, ranges.target_end, readable)
+            ranges = replace(ranges, kept=kept)
         beginning = begin(
             entry, source, target, ranges, start_at=start_at, seen_end=seen_end, told=self._told
         )
@@ -248,6 +264,7 @@ class Opener:
             _say_renamed(entry.ledger.target.topic, target, ranges)
         if ranges.target_end > ledger.runs.target_end and not beginning.entry.once:
             beginning.gaps += await self._match_tail(beginning.entry, ranges)
+        beginning.entry.led_by(leader.epoch)
         return beginning
 
     async def _ranges(self, source: TopicPartition, target: TopicPartition) -> Ranges:

@@ -27,6 +27,7 @@ from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Opener
 from replicator.origin import Origin
 from replicator.progress import ProgressStore
 from replicator.refused import RefusedBatches
+from replicator.target_history import written_of
 from replicator.transactional_progress import Decisions, TransactionalProgress
 from transfer.endpoint import DisorderError
 from transfer.engine import Engine
@@ -142,6 +143,8 @@ class Partitions:
             self._source.look_again(account.tp)
         elif ledger.source.topic_id == NOT_TOLD != here or ledger.target.topic_id == NOT_TOLD != there:
             account.state, account.reason = State.WAITING, "its topic's id is told now"
+        elif lost := self._sink.led_by(account.target, _epoch(topic.target, account.target.partition)):
+            account.state, account.reason = State.WAITING, lost
 
     def _start(self, account: Account) -> None:
         self._begin_task(account, self._bring_up(account))
@@ -373,7 +376,9 @@ class Partitions:
             account.unseen = True
             return
         position = entry.ledger.next_source_offset
-        await self._sink.open(account.target, entry.producer, topic.target.topic_id, position)
+        await self._sink.open(
+            account.target, entry.producer, topic.target.topic_id, position, written_of(entry)
+        )
         self._source.expect(account.tp, topic.source.topic_id, entry.epoch, entry.epochs)
         await self._engine.start(account.tp, account.target, position)
         self.stored.pop(account.tp, None)
@@ -429,6 +434,11 @@ class Partitions:
             Lineage(self._source_client.cluster_id or "", source_id, *account.tp),
             Lineage(self._target_client.cluster_id or "", target_id, *account.target),
         )
+
+
+def _epoch(topic: TopicMetadata, number: int) -> int:
+    partition = topic.partitions.get(number)
+    return -1 if partition is None else partition.leader_epoch
 
 
 def _leader(topic: TopicMetadata | None, number: int) -> int:

@@ -81,7 +81,7 @@ def _copy(entry: Entry, first_run: int) -> Entry:
     copied = replace(
         ledger, runs=ledger.runs.part(first_run), gaps=list(ledger.gaps), notes=list(ledger.notes)
     )
-    return replace(entry, ledger=copied, epochs=entry.epochs.copy())
+    return replace(entry, ledger=copied, epochs=entry.epochs.copy(), at_target=entry.at_target.copy())
 
 
 class TransactionalProgress:

@@ -1,9 +1,10 @@
-"""Where leader epochs of a source's log began, as far as it was read: how far a leader with another history
+"""Where leader epochs of a log began, as far as it was read or written: how far a leader with another history
 goes along with that.
 
 A leader that does not know the epoch of what was read last names the latest one before that, and where that
 ends in its log (KIP-320, KIP-595). Behind two unclean elections in a row that may be further on than where
-what was read left that epoch: replicas compare their own epochs then (KIP-101), and so do we. Pure.
+what was read left that epoch: replicas compare their own epochs then (KIP-101), and so do we. Nobody tells
+the epoch of what is written: it is the one that the leader was known by, or a later one. Pure.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Epochs:
             return
         if self._starts and self._starts[-1][0] > epoch:  # another log: what was known of this one is void
             self._starts.clear()
+        if self._starts and self._starts[-1][1] == position:  # nothing is of that one
+            self._starts.pop()
         self._starts.append((epoch, position))
         if len(self._starts) > _KEPT:  # the later of the two begins no later than the earlier did
             (_, first), (second, _) = self._starts[:2]

@@ -143,6 +143,8 @@ class Copied(NamedTuple):
     markers, aborted, compacted or left out. -1: not told."""
     at_ms: int = 0
     """When that was known: a gap that it shows is the same gap in every ledger. 0: not told."""
+    target_epoch: int = -1
+    """Leader epoch of the target in which its first record was written, or an earlier one; -1: not known."""
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ class TailMatcher:
         self._crcs: list[int] = []
         self._bytes = 0
         self._next_source = -1
-        self._epoch = -1
+        self._epoch = self._target_epoch = -1
         self._recognised = 0
         self._decoded: tuple[int, list[tuple[object, ...]] | None] = (-1, None)
         self.records = 0
@@ -54,6 +54,7 @@ class TailMatcher:
             begun = self._within if index == self._next else 0
             if self._holds(out, index, begun):
                 self._book(out, header.base_offset + begun)
+                self._is_in(header)
                 whole = begun + out.record_count == header.record_count
                 self._next, self._within = (index + 1, 0) if whole else (index, begun + out.record_count)
                 self._recognised += whole
@@ -83,6 +84,7 @@ class TailMatcher:
                     return 0
                 continue
             self._runs += _stretches(out.sources, taken, behind, header.base_offset)
+            self._is_in(header)
             self._bytes += header.size
             self._recognised += 1
             self._next, taken = index + 1, behind
@@ -119,6 +121,10 @@ class TailMatcher:
         self._epoch = out.source_epoch
         self.records += out.record_count
 
+    def _is_in(self, header: BatchHeader) -> None:
+        if self._target_epoch < 0:
+            self._target_epoch = header.leader_epoch
+
     @property
     def left_over(self) -> int:
         """Batches of the tail that were not recognised."""
@@ -129,7 +135,15 @@ class TailMatcher:
         if not self._runs:
             return None
         runs, crcs = tuple(self._runs), tuple(self._crcs)
-        return Copied(runs, self._next_source, self.records, self._bytes, crcs, epoch=self._epoch)
+        return Copied(
+            runs,
+            self._next_source,
+            self.records,
+            self._bytes,
+            crcs,
+            epoch=self._epoch,
+            target_epoch=self._target_epoch,
+        )
 
 
 def _stretches(sources: Sequence[tuple[int, int]], first: int, behind: int, target: int) -> Iterator[Run]:

@@ -261,28 +261,35 @@ class MirrorCalls(LeaderCalls):
         async def at(
             node: int, part: dict[TopicPartition, int]
         ) -> dict[TopicPartition, EpochEnd | KafkaError]:
-            topics = [
-                OffsetForLeaderTopic(
-                    topic=name,
-                    partitions=[
-                        OffsetForLeaderPartition(
-                            partition=tp.partition, current_leader_epoch=NO_EPOCH, leader_epoch=epoch
-                        )
-                        for tp, epoch in rows
-                    ],
-                )
-                for name, rows in by_topic(part).items()
-            ]
-            answer = await self.send_to(node, OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
-            return {
-                (tp := TopicPartition(topic.topic, row.partition)): failure(row.error_code, tp)
-                if row.error_code
-                else EpochEnd(row.leader_epoch, row.end_offset)
-                for topic in answer.topics
-                for row in topic.partitions
-            }
+            return await self.epoch_ends_at(node, {tp: (epoch, NO_EPOCH) for tp, epoch in part.items()})
 
         return await self.spread(wanted, at, retry or self.retry)
+
+    async def epoch_ends_at(
+        self, node: int, wanted: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd | KafkaError]:
+        """The same at one broker: of each partition, the epoch asked for and that of its leader. A broker
+        that is no leader of that epoch says so (KIP-320). Raises ProtocolError."""
+        topics = [
+            OffsetForLeaderTopic(
+                topic=name,
+                partitions=[
+                    OffsetForLeaderPartition(
+                        partition=tp.partition, current_leader_epoch=current, leader_epoch=epoch
+                    )
+                    for tp, (epoch, current) in rows
+                ],
+            )
+            for name, rows in by_topic(wanted).items()
+        ]
+        answer = await self.send_to(node, OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+        return {
+            (tp := TopicPartition(topic.topic, row.partition)): failure(row.error_code, tp)
+            if row.error_code
+            else EpochEnd(row.leader_epoch, row.end_offset)
+            for topic in answer.topics
+            for row in topic.partitions
+        }
 
 
 def _answer(tp: TopicPartition, row: MirrorAppendPartitionResult) -> MirrorAnswer:

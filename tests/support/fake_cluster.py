@@ -25,6 +25,11 @@ from protocol.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from protocol.messages.offset_for_leader_epoch_response import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from tests.support.fake_broker import FakeBroker, Peer, Received
 
 FAST = RetryPolicy(total_s=10, unknown_topic_s=0.3, first_wait_s=0.005, longest_wait_s=0.05)
@@ -53,6 +58,7 @@ class FakeCluster:
         self._handlers: dict[int, Handler] = {
             ApiKey.METADATA: self.metadata,
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda _, request: nothing_lost(request),
         }
         self.brokers = {node: FakeBroker(self._script(node)) for node in range(1, brokers + 1)}
 
@@ -142,6 +148,22 @@ class FakeCluster:
                 coordinators=[Coordinator(key=key, **where) for key in request.coordinator_keys]
             )
         return FindCoordinatorResponse(**where)
+
+
+def nothing_lost(request: Any) -> OffsetForLeaderEpochResponse:
+    """Answers OffsetForLeaderEpoch as a leader that has all of the epoch asked for."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=row.partition, leader_epoch=row.leader_epoch, end_offset=1 << 62)
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def listed(

@@ -27,6 +27,8 @@ from protocol.client import (
     RetryPolicy,
     TopicMetadata,
 )
+from protocol.client.metadata import Leader
+from protocol.client.mirror_calls import EpochEnd
 from protocol.codec import decode
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frames import encode_response
@@ -44,6 +46,8 @@ from protocol.types import TopicPartition
 _REMEMBERED = 5
 _WAY_S, _APART_S = 0.003, 0.0001
 COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
+OTHERS = b"of others"
+"""The value of records that somebody else writes."""
 OK, LOST, UNHEARD, LATE = "ok", "lost", "unheard", "late"
 """What becomes of a request: it and its answer arrive; it does not; its answer does not; it is taken for lost
 and arrives when the next one of its partition has (a transaction's end: in the middle of the next one)."""
@@ -63,10 +67,48 @@ class _Log:
     batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
     end: int = 0
     producers: dict[int, _Known] = field(default_factory=dict)
+    node: int = 1
+    """Who leads."""
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Leader epochs and where they began."""
+
+    @property
+    def epoch(self) -> int:
+        return self.epochs[-1][0]
+
+    def cut(self, end: int) -> None:
+        self.end = end
+        self.batches = [row for row in self.batches if row[0].base_offset < end]
+        self.epochs = [row for row in self.epochs if row[1] < end]
+
+    def elect(self, epoch: int) -> None:
+        """The other broker."""
+        self.node = 3 - self.node
+        self.epochs.append((epoch, self.end))
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """As LeaderEpochFileCache.endOffsetFor."""
+        if epoch == self.epoch:
+            return EpochEnd(epoch, self.end)
+        later = [start for known, start in self.epochs if known > epoch]
+        before = [known for known, _ in self.epochs if known <= epoch]
+        return EpochEnd(before[-1] if before else epoch, later[0]) if later else EpochEnd(-1, -1)
+
+    def aborted(self, offset: int) -> Iterator[tuple[int, int]]:
+        """Producer ids and first offsets of transactions whose aborts stand behind an offset."""
+        begun: dict[int, int] = {}
+        for header, batch in self.batches:
+            if not header.is_control and header.is_transactional:
+                begun.setdefault(header.producer_id, header.base_offset)
+            elif header.is_control:
+                first = begun.pop(header.producer_id, None)
+                (marker,) = read_records(memoryview(batch), 0, header)
+                if first is not None and marker.key == ABORT and header.base_offset >= offset:
+                    yield header.producer_id, first
 
     def put(self, batch: bytes) -> int:
         base = self.end
-        placed = base.to_bytes(8, "big") + batch[8:]
+        placed = base.to_bytes(8, "big") + batch[8:12] + self.epoch.to_bytes(4, "big") + batch[16:]
         header = read_header(placed)
         self.batches.append((header, placed))
         self.end = header.next_offset
@@ -92,12 +134,7 @@ class TargetInMemory:
 
     def __init__(self, topics: Mapping[str, bytes]) -> None:
         """`topics`: their ids; each has one partition."""
-        self._topics = {
-            name: TopicMetadata(
-                name, topic_id, ErrorCode.NONE, False, {0: PartitionMetadata(1, 0, (1,), (1,))}
-            )
-            for name, topic_id in topics.items()
-        }
+        self._topics = dict(topics)
         self.logs = {TopicPartition(name, 0): _Log() for name in topics}
         self.produces: Iterator[str] = iter(())
         self.adds: Iterator[str] = iter(())
@@ -109,22 +146,42 @@ class TargetInMemory:
         """Values of records whose batches it does not take."""
         self.forgets = False
         """Each transaction is the last that its partitions remember of its producer."""
-        self._late: list[tuple[TopicPartition, str | None, bytes]] = []
+        self._late: list[tuple[int, TopicPartition, str | None, bytes]] = []
         self._late_ends: list[tuple[str, ProducerId, bool]] = []
         self._ids: dict[str, _Transactional] = {}
         self._producer_ids = 0
 
     def topic_of(self, name: str) -> TopicMetadata:
-        return self._topics[name]
+        log = self.logs[TopicPartition(name, 0)]
+        partitions = {0: PartitionMetadata(log.node, log.epoch, (1, 2), (1,))}
+        return TopicMetadata(name, self._topics[name], ErrorCode.NONE, False, partitions)
 
     # What a client of the cluster is asked for
 
     async def metadata(self, topics: Collection[str]) -> Metadata:
         await asyncio.sleep(0)
-        return Metadata("target", 1, {1: Broker("h", 1)}, {name: self._topics[name] for name in topics})
+        brokers = {1: Broker("h", 1), 2: Broker("h", 2)}
+        return Metadata("target", 1, brokers, {name: self.topic_of(name) for name in topics})
+
+    async def leader(self, tp: TopicPartition) -> Leader:
+        return Leader(self.logs[tp].node, self.logs[tp].epoch)
+
+    def moved(self, tp: TopicPartition, error: KafkaError) -> KafkaError:
+        return error
+
+    async def epoch_ends_at(
+        self, node: int, wanted: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd | KafkaError]:
+        await asyncio.sleep(_WAY_S)
+        return {
+            tp: self.logs[tp].epoch_end(epoch)
+            if (node, current) == (self.logs[tp].node, self.logs[tp].epoch)
+            else KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            for tp, (epoch, current) in wanted.items()
+        }
 
     async def connection_to(self, node: int, lane: str) -> _Connection:
-        return _Connection(self)
+        return _Connection(self, node)
 
     async def list_offsets(
         self, spots: Mapping[TopicPartition, int], **_: object
@@ -142,7 +199,7 @@ class TargetInMemory:
         await asyncio.sleep(0)
         log = self.logs[tp]
         rest = b"".join(batch for header, batch in log.batches if header.next_offset > offset)
-        return Fetched(tp, memoryview(rest), log.end, log.end, 0)
+        return Fetched(tp, memoryview(rest), log.end, log.end, 0, tuple(log.aborted(offset)))
 
     async def produce(self, tp: TopicPartition, batch: bytes, **_: object) -> int:
         await asyncio.sleep(0)
@@ -241,17 +298,23 @@ class TargetInMemory:
                 self._complete(known, commit=False)
                 known.state = "aborted"
 
-    def lose(self, tp: TopicPartition) -> None:
-        """The last two batches, as by an unclean election, and what is known by them of their producers."""
-        log = self.logs[tp]
-        log.end = log.batches[-2:][0][0].base_offset if log.batches else 0
-        del log.batches[-2:]
+    def lose(self, tp: TopicPartition, others: int = 0) -> None:
+        """The last two batches, by an unclean election, and what is known by them of their producers. Of a
+        transaction all is lost or nothing. `others` write so many records where those were."""
+        log, epoch = self.logs[tp], self.logs[tp].epoch + 1
+        kept = log.batches[:-2]
+        while kept and kept[-1][0].is_transactional and not kept[-1][0].is_control:
+            kept.pop()
+        log.cut(kept[-1][0].next_offset if kept else 0)
+        log.elect(epoch)
         for producer_id, known in list(log.producers.items()):
             left = [one for one in known.recent if one[2] < log.end]
             if not left:
                 del log.producers[producer_id]
             known.recent.clear()
             known.recent.extend(left)
+        for _ in range(others):
+            log.put(build_batch([Record(0, 1, b"k", OTHERS)]))
 
     def forget_producers(self) -> None:
         """Of partitions that are in no transaction (`producer.id.expiration.ms`)."""
@@ -313,7 +376,7 @@ class TargetInMemory:
         known.recent.append((header.base_sequence, header.record_count, base))
         return ErrorCode.NONE, base
 
-    def produced(self, request: ProduceRequest) -> ProduceResponse:
+    def produced(self, request: ProduceRequest, node: int) -> ProduceResponse:
         fate = next(self.produces, OK)
         parts = [
             (
@@ -325,12 +388,14 @@ class TargetInMemory:
             for data in topic.partition_data
         ]
         if fate == LATE:
-            self._late += parts
+            self._late += [(node, *part) for part in parts]
         if fate in (LATE, LOST):
             raise ClientError("the request was lost")
         rows = []
         for tp, name, batch in parts:
-            code, base = self._append(tp, name, batch)
+            code, base = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+            if self.logs[tp].node == node:
+                code, base = self._append(tp, name, batch)
             answer = PartitionProduceResponse(index=tp.partition, error_code=code, base_offset=base)
             rows.append(TopicProduceResponse(name=tp.topic, partition_responses=[answer]))
         ends, self._late_ends = self._late_ends, []
@@ -341,8 +406,9 @@ class TargetInMemory:
             else:
                 self._late_ends.append((id_, producer, commit))
         late, self._late = self._late, []
-        for tp, name, batch in late:
-            self._append(tp, name, batch)
+        for to, tp, name, batch in late:
+            if to == self.logs[tp].node:
+                self._append(tp, name, batch)
         if fate == UNHEARD:
             raise ClientError("the answer was lost")
         return ProduceResponse(responses=rows)
@@ -368,8 +434,9 @@ class TargetInMemory:
 
 
 class _Connection:
-    def __init__(self, cluster: TargetInMemory) -> None:
+    def __init__(self, cluster: TargetInMemory, node: int) -> None:
         self._cluster = cluster
+        self._node = node
         self._arrival = 0.0
         self.closed = self.full = self.retired = False
 
@@ -390,7 +457,7 @@ class _Connection:
             answered(ClientError("the connection is closed"))
             return
         try:
-            response = self._cluster.produced(produced)
+            response = self._cluster.produced(produced, self._node)
         except ClientError as error:
             self.closed = True
             answered(error)

@@ -19,6 +19,7 @@ from typing import Protocol
 from protocol.records.header import TRANSACTIONAL
 from protocol.types import ZERO_UUID, Buffer, TopicPartition
 from transfer.endpoint import ClosedError, DisorderError, TransferError
+from transfer.kafka.written import Written
 from transfer.ledger import Copied, DiscontinuityError, ProducerState
 from transfer.offset_map import Run
 from transfer.rewrite import Outgoing, next_sequence, seal
@@ -43,6 +44,8 @@ class Ticket:
     """Where it begins; -1: it is no part of a source."""
     batches: list[Pending] = field(default_factory=list)
     open: int = 0
+    target_epoch: int = -1
+    """Leader epoch by which the leader was known that answered first."""
 
     def copied(self, producer: ProducerState | None) -> Copied:
         """The acknowledged batches up to the first that is not."""
@@ -85,6 +88,7 @@ class Ticket:
             written=written,
             first_source_offset=self.first_source_offset,
             at_ms=time.time_ns() // 1_000_000,
+            target_epoch=self.target_epoch,
         )
 
 
@@ -122,8 +126,11 @@ class ProduceLane:
         topic_id: bytes = ZERO_UUID,
         gate: Gate | None = None,
         position: int = -1,
+        written: Written | None = None,
     ) -> None:
-        """`position` is the source offset at which the first write has to begin; -1: anywhere."""
+        """`position` is the source offset at which the first write has to begin; -1: anywhere. `written` is
+        what the target has acknowledged before."""
+        self.written = written or Written()
         self._gate = gate
         self._position = position
         self._passed_from = -1
@@ -246,6 +253,9 @@ class ProduceLane:
         pending.base_offset = base_offset
         pending.segments = None
         ticket = pending.ticket
+        if ticket.target_epoch < 0:
+            ticket.target_epoch = self.written.epoch
+        self.written.acknowledged(base_offset, pending.out.record_count)
         ticket.open -= 1
         self._window = MAX_IN_FLIGHT
         self._attempt = 0

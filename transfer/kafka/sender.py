@@ -45,6 +45,7 @@ class BrokerSender:
         failed: Callable[[ProduceLane, Pending, PartitionProduceResponse], None],
         lost: Callable[[list[tuple[ProduceLane, Pending]]], None],
         unreachable: Callable[[list[ProduceLane]], None],
+        reconnected: Callable[[], None] = lambda: None,
         *,
         request_bytes: int,
         timeout_ms: int,
@@ -54,7 +55,8 @@ class BrokerSender:
         transactional_id: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`landed` hears of each batch with its base offset, `failed` of those with an error code, `lost` of
-        those without an answer, `unreachable` of who wanted to send while nobody could be reached."""
+        those without an answer, `unreachable` of who wanted to send while nobody could be reached,
+        `reconnected` of a connection in place of one that was lost, before anything goes over it."""
         self._may_write = may_write
         self._transactional_id = transactional_id
         self._asking: asyncio.TimerHandle | None = None
@@ -63,6 +65,7 @@ class BrokerSender:
         self._failed = failed
         self._lost = lost
         self._unreachable = unreachable
+        self._reconnected = reconnected
         self._request_bytes = request_bytes
         self._timeout_ms = timeout_ms
         self._topic_ids = topic_ids
@@ -146,7 +149,10 @@ class BrokerSender:
             connection = await self._dial()
             newest = None if self._transactional_id() is None else _PARTITIONS_ADDED
             self._version = connection.version_of(ProduceRequest, newest)
+            lost = self._connection is not None and not self._connection.retired
             self._connection = connection
+            if lost:
+                self._reconnected()
         except ProtocolError as error:
             _log.info("produce: %s", error)
             self.answers = False

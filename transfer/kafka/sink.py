@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from protocol.client import ClusterClient
 from protocol.client.connection import Connection
 from protocol.counted import counted
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ErrorCode
 from protocol.messages.produce_response import PartitionProduceResponse
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.endpoint import (
@@ -26,18 +26,17 @@ from transfer.endpoint import (
     PositionLostError,
     RefusedError,
 )
-from transfer.kafka.away import Away
 from transfer.kafka.duty import on_duty
 from transfer.kafka.lane import Pending, ProduceLane, Ticket
+from transfer.kafka.leaders import Leaders
 from transfer.kafka.parts import outcome, parts_of
 from transfer.kafka.sender import BrokerSender
 from transfer.kafka.transactional import Transactions
+from transfer.kafka.written import Written
 from transfer.ledger import Copied, ProducerState
 from transfer.rewrite import DAMAGED, UNREADABLE, Refusal, is_intact, is_readable, plan
 
 _log = logging.getLogger("isthmus.transfer")
-
-_LONGEST_PAUSE_S = 2.0
 _ABORT_S = 2.0
 
 _LOST: frozenset[ErrorCode] = frozenset(
@@ -86,15 +85,14 @@ class KafkaSink:
         self._apart: set[TopicPartition] = set()
         """Where a batch of several was refused: they go as they are."""
         self._senders: dict[int, BrokerSender] = {}
-        self._topic_ids: dict[str, bytes] = {}
-        self._stale = asyncio.Event()
-        self._away = Away("target")
+        self._lost_there: dict[TopicPartition, str] = {}
+        """What a new leader said that does not have all that was acknowledged, until it is opened again."""
         self._producer: ProducerState | None = None
         self._numbered: set[TopicPartition] = set()
         """Partitions that have begun with it."""
         self._producer_lock = asyncio.Lock()
         self._broken: BrokenEndpointError | None = None
-        self._keeper = on_duty(self._keep_leaders(), self._break)
+        self._leaders = Leaders(client, self._lanes, self, self._break)
         self._transacting: asyncio.Future[None] | None = None
         if transactions is not None:
             transactions.attach(self._wake, self._leave, self._open)
@@ -120,13 +118,15 @@ class KafkaSink:
         producer: ProducerState | None = None,
         topic_id: bytes = ZERO_UUID,
         position: int = -1,
+        written: Written | None = None,
     ) -> None:
         """(Re)opens a partition; with `producer` its sequence numbers go on where they were, with `topic_id`
         it is bound to this topic and not to another one that takes the name (else to the first one seen),
-        with `position` to the source offset at which its first write begins."""
+        with `position` to the source offset at which its first write begins, with `written` to leaders that
+        have that."""
         await self.close(tp)
         self._closed.discard(tp)
-        self._open(tp, producer, topic_id, position)
+        self._open(tp, producer, topic_id, position, written)
 
     def _open(
         self,
@@ -134,15 +134,17 @@ class KafkaSink:
         producer: ProducerState | None = None,
         topic_id: bytes = ZERO_UUID,
         position: int = -1,
+        written: Written | None = None,
     ) -> ProduceLane:
-        lane = self._lanes[tp] = ProduceLane(tp, producer, topic_id, self._transactions, position)
-        self._stale.set()
+        lane = self._lanes[tp] = ProduceLane(tp, producer, topic_id, self._transactions, position, written)
+        self._leaders.stir()
         return lane
 
     async def close(self, tp: TopicPartition) -> None:
         """Gives up what is on its way; what is offered from now on, until `open`, is refused: it may stand
         behind what was given up, and would be taken for the next."""
         self._closed.add(tp)
+        self._lost_there.pop(tp, None)
         lane = self._lanes.pop(tp, None)
         if lane is not None:
             dirty = not lane.quiet
@@ -190,6 +192,14 @@ class KafkaSink:
         sender = self._senders.get(lane.leader)
         return lane.troubled or sender is None or not sender.answers
 
+    def led_by(self, tp: TopicPartition, epoch: int) -> str:
+        """Tells of the leader epoch that the target names now: one that is new here is asked what it has,
+        also where nothing is to be written. What is known to be lost; empty: nothing."""
+        lane = self._lanes.get(tp)
+        if lane is not None and lane.leader >= 0 and lane.written.doubts(epoch):
+            self._leave(lane)
+        return self._lost_there.get(tp, "")
+
     async def _end_transactions(self) -> None:
         if self._transactions is None or self._transacting is None:
             return
@@ -204,11 +214,12 @@ class KafkaSink:
     async def aclose(self) -> None:
         """Ends all writing; writes on their way fail with ClosedError."""
         await self._end_transactions()
-        self._keeper.cancel()
         for tp in list(self._lanes):
             await self.close(tp)
         await asyncio.gather(
-            self._keeper, *(sender.close() for sender in self._senders.values()), return_exceptions=True
+            self._leaders.aclose(),
+            *(sender.close() for sender in self._senders.values()),
+            return_exceptions=True,
         )
         self._senders.clear()
 
@@ -221,7 +232,7 @@ class KafkaSink:
     def _wake(self, lane: ProduceLane) -> None:
         sender = self._senders.get(lane.leader)
         if sender is None:
-            self._stale.set()
+            self._leaders.stir()
         elif self._transactions is None or self._transactions.takes(lane):
             sender.wake(lane)
 
@@ -304,65 +315,40 @@ class KafkaSink:
         lane.retry(pending, asyncio.get_running_loop().time())
         self._wake(lane)
 
+    def _reconnected(self, node: int) -> None:
+        """The broker may have been started again meanwhile, without all of its logs."""
+        for lane in list(self._lanes.values()):
+            if lane.leader == node:
+                self._leave(lane)
+
     def _leave(self, lane: ProduceLane) -> None:
         """The leader may be another by now."""
         self._drop(lane)
-        self._stale.set()
+        self._leaders.stir()
 
-    async def _keep_leaders(self) -> None:
-        pause = 0.05
-        while True:
-            await self._stale.wait()
-            self._stale.clear()
-            await self._look_up(self._leaderless())
-            if self._leaderless():
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
-                self._stale.set()
-            else:
-                pause = 0.05
+    # What is told of leaders
 
-    def _leaderless(self) -> list[ProduceLane]:
-        return [lane for lane in self._lanes.values() if lane.leader < 0 and lane.error is None]
-
-    async def _look_up(self, lanes: list[ProduceLane]) -> None:
-        if not lanes:
-            return
-        try:
-            metadata = await self._client.metadata({lane.tp.topic for lane in lanes})
-            for lane in lanes:
-                if not lane.identified and self._transactions is None:
-                    lane.identify(await self.producer(lane.tp))
-        except ProtocolError as error:
-            self._away.failed(error)
-            return
-        self._away.answers()
+    async def identify(self, lanes: list[ProduceLane]) -> None:
+        """See `Listener`."""
         for lane in lanes:
-            topic = metadata.topics.get(lane.tp.topic)
-            partition = topic.partitions.get(lane.tp.partition) if topic is not None else None
-            if topic is None or topic.error or partition is None or partition.leader < 0:
-                continue
-            if ZERO_UUID not in (lane.topic_id, topic.topic_id) and lane.topic_id != topic.topic_id:
-                self._replaced(lane)
-                continue
-            if topic.topic_id != ZERO_UUID:  # brokers that are being upgraded do not all know it
-                self._call_topic(lane.tp.topic, topic.topic_id)
-                lane.topic_id = topic.topic_id
-            lane.leader = partition.leader
-            self._sender(partition.leader)
-            self._wake(lane)
+            if not lane.identified and self._transactions is None:
+                lane.identify(await self.producer(lane.tp))
 
-    def _call_topic(self, name: str, topic_id: bytes) -> None:
-        """Notes a topic's id. Partitions of the one that had the name before are given up: their requests
-        would go into the new one, and a broker that knows nothing of a producer takes any sequence."""
-        before, self._topic_ids[name] = self._topic_ids.get(name), topic_id
-        if before in (None, topic_id):
-            return
-        for lane in list(self._lanes.values()):
-            if lane.tp.topic == name and lane.topic_id not in (ZERO_UUID, topic_id):
-                self._replaced(lane)
+    def led(self, lane: ProduceLane) -> None:
+        """See `Listener`."""
+        self._sender(lane.leader)
+        self._wake(lane)
 
-    def _replaced(self, lane: ProduceLane) -> None:
+    def lost(self, lane: ProduceLane, why: str) -> None:
+        """See `Listener`."""
+        self._lost_there[lane.tp] = why
+        self._spoil(lane, why)
+        lane.close((PositionLostError if self._transactions is None else AbortedError)(why))
+        if self._transactions is not None:
+            self._transactions.stir()
+
+    def replaced(self, lane: ProduceLane) -> None:
+        """See `Listener`."""
         why = f"{lane.tp}: another topic took the name"
         self._spoil(lane, why)
         lane.close(PositionLostError(why))
@@ -380,9 +366,10 @@ class KafkaSink:
                 self._failed,
                 self._lost,
                 self._unreachable,
+                lambda: self._reconnected(node),
                 request_bytes=self._settings.request_bytes,
                 timeout_ms=self._settings.timeout_ms,
-                topic_ids=lambda name: self._topic_ids.get(name, ZERO_UUID),
+                topic_ids=self._leaders.topic_id,
                 broken=self._break,
                 may_write=self._may_write,
                 transactional_id=self._transactional_id,

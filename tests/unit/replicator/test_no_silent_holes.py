@@ -34,6 +34,7 @@ from tests.support.link_in_memory import (
     TAKE,
     TIME_OUT,
     TWICE,
+    USURP,
     Case,
     copy,
 )
@@ -61,6 +62,7 @@ _COMMANDS = [
     LET_GO,
     COMPACT,
     LOSE_THERE,
+    USURP,
 ]
 _CASES = st.builds(
     Case,
@@ -95,6 +97,19 @@ def test_whatever_is_lost_on_the_way_nothing_is_passed_over_and_nobody_takes_it_
     outcome = copy(case)
     outcome.check(once=case.once)
     assert outcome.disorders == 0
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("command", [LOSE_THERE, USURP])
+def test_what_the_target_has_lost_is_copied_again_also_where_others_have_filled_its_place(
+    command: str, once: bool
+) -> None:
+    """An unclean election: nothing of the log's length tells, and nothing has to be written to notice it."""
+    for ms in (2, 6, 10, 20, 40, 200, 1000):
+        outcome = copy(Case(once, commands=[(ms / 1000, command)]))
+        outcome.check(once=once)
+        assert outcome.disorders == 0
+        assert not outcome.ledger.gaps
 
 
 _MANY = Case(batches=[0] + [1] * 60 + [0, 1, 1], chunks=(60, 1))

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from protocol.client import EARLIEST, LATEST
 from protocol.client.log_calls import Fetched
+from protocol.client.metadata import Leader
 from protocol.errors import ProtocolError
 from protocol.records.building import build_batch
 from protocol.records.header import iter_headers
@@ -46,6 +47,9 @@ class Side:
 
     async def offset(self, tp: TopicPartition, which: int, **_: object) -> object:
         return (await self.list_offsets({tp: which}))[tp]  # type: ignore[index]
+
+    async def leader(self, tp: TopicPartition) -> Leader:
+        return Leader(1, 0)
 
     async def fetch(self, tp: TopicPartition, offset: int, **_: object) -> Fetched:
         self.asked.append(offset)

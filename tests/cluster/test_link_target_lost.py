@@ -1,0 +1,112 @@
+"""The target loses acknowledged records by an unclean election, and others write in their place: offsets tell
+nothing, leader epochs do (KIP-101, I7)."""
+
+import itertools
+
+import pytest
+
+from protocol.client import ClusterClient, NewTopic
+from protocol.errors import ProtocolError
+from tests.cluster.links import Pair, committed, copied_to, create, eventually, fresh, produce, running, some
+from tests.support.broker import BrokerProcess, Cluster
+from tests.support.zookeeper import fresh_chroot
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+_INTERNAL = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "1",
+    "default.replication.factor": "3",
+}
+_UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+
+
+@pytest.fixture
+def sides(zookeeper_server, tmp_path):
+    """East: one broker. West: three."""
+    east = BrokerProcess(tmp_path / "east", fresh_chroot(zookeeper_server), 1)
+    west = Cluster(tmp_path / "west", fresh_chroot(zookeeper_server))
+    for number in (1, 2, 3):
+        west.add(number, settings=_INTERNAL)
+    try:
+        east.start()
+        west.start()
+        yield east, west
+    finally:
+        west.close()
+        east.kill()
+
+
+async def test_it_is_copied_again_by_links_that_run_and_by_links_that_were_stopped(sides):
+    source, cluster = sides
+    pair = Pair("isthmus", source.bootstrap, cluster.brokers[3].bootstrap)
+    kinds = list(itertools.product((False, True), ("runs", "stopped")))
+    links = {kind: pair.link(fresh("lost"), exactly_once=kind[0], replication_factor=3) for kind in kinds}
+    topics = {kind: link.topics[0] for kind, link in links.items()}
+    copies = {kind: link.names().at_target(topics[kind]) for kind, link in links.items()}
+    values = {tag: some(count, tag) for tag, count in (("kept", 20), ("lost", 15), ("after", 5))}
+    others = some(40, "others")
+    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+
+        async def write(tag, count):
+            for kind in kinds:
+                await produce(east, topics[kind], values[tag])
+                await copied_to(west, links[kind], topics[kind], count)
+
+        async def led_by(number, isr):
+            for copy in copies.values():
+                at = (await west.metadata([copy])).topics[copy].partitions[0]
+                if (at.leader, at.isr) != (number, isr):
+                    return False
+            return True
+
+        for kind in kinds:
+            await create(east, topics[kind])
+            await west.create_topics([NewTopic(copies[kind], assignment={0: [1, 2]}, configs=_UNCLEAN)])
+        runs = {kind: running(link) for kind, link in links.items()}
+        entered = {kind: await run.__aenter__() for kind, run in runs.items()}
+        await write("kept", 20)
+        cluster.brokers[2].kill()
+        await eventually(lambda: led_by(1, (1,)), "the second broker is out of sync")
+        await write("lost", 35)
+        for kind in kinds:
+            if kind[1] == "stopped":
+                assert await entered[kind].stop() == 0
+
+        cluster.brokers[1].kill()
+        cluster.brokers[2].start()
+        await eventually(lambda: led_by(2, (2,)), "the one with less leads")
+        for copy in copies.values():
+
+            async def written(copy=copy):
+                try:
+                    await produce(west, copy, others)
+                except ProtocolError:
+                    return False
+                return True
+
+            await eventually(written, "others write")
+        for kind in kinds:
+            if kind[1] == "stopped":
+                runs[kind] = running(links[kind])
+                entered[kind] = await runs[kind].__aenter__()
+        expected = [one.value for one in (*values["kept"], *others, *values["lost"])]
+
+        async def all_there(expected):
+            return all(
+                [
+                    len(await committed(cluster.brokers[2].bootstrap, copy)) >= len(expected)
+                    for copy in copies.values()
+                ]
+            )
+
+        await eventually(lambda: all_there(expected), "what was lost is copied again", 60)
+        cluster.brokers[1].start()
+        await write("after", 40)
+        expected += [one.value for one in values["after"]]
+        for kind in kinds:
+            found = [value for _, _, value, _ in await committed(cluster.brokers[2].bootstrap, copies[kind])]
+            assert found == expected, kind
+            assert not entered[kind].partition(topics[kind])["gaps"]
+            assert await entered[kind].stop() == 0

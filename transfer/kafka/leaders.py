@@ -1,0 +1,194 @@
+"""Which broker leads each partition that is written to, and whether a new leader has what was acknowledged.
+
+Owns looking leaders up, the ids of their topics, and the question to a leader of a later epoch (KIP-320):
+nothing is written to it before it has said that its log holds all of it. One that does not answer holds up
+its own partitions only (I10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from protocol.client import ClusterClient, NotSupportedError
+from protocol.client.mirror_calls import EpochEnd
+from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from protocol.types import ZERO_UUID, TopicPartition
+from transfer.kafka.away import Away
+from transfer.kafka.duty import Broken, on_duty
+from transfer.kafka.lane import ProduceLane
+
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+_ANSWER_S = 5.0
+
+NOT_ASKED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,  # asked for by brokers before 2.3
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""Who may not ask, or whom nobody answers, writes as without the question."""
+
+
+class Listener(Protocol):
+    """What a sink is told."""
+
+    async def identify(self, lanes: list[ProduceLane]) -> None:
+        """Gives them their producers, before their leaders are known. Raises ProtocolError."""
+
+    def led(self, lane: ProduceLane) -> None:
+        """The lane has its leader."""
+
+    def replaced(self, lane: ProduceLane) -> None:
+        """Another topic has taken the name of its topic."""
+
+    def lost(self, lane: ProduceLane, why: str) -> None:
+        """Its leader does not have all that was acknowledged."""
+
+
+class Leaders:
+    """Of all lanes of a sink, until `aclose`."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        lanes: Mapping[TopicPartition, ProduceLane],
+        listener: Listener,
+        broken: Broken,
+    ) -> None:
+        self._client = client
+        self._lanes = lanes
+        self._listener = listener
+        self._broken = broken
+        self._topic_ids: dict[str, bytes] = {}
+        self._stale = asyncio.Event()
+        self._away = Away("target")
+        self._asked: set[ProduceLane] = set()
+        """Whose new leader was asked what it has."""
+        self._asking: set[asyncio.Future[None]] = set()
+        self._keeper = on_duty(self._keep(), broken)
+
+    def stir(self) -> None:
+        """There is a lane without a leader."""
+        self._stale.set()
+
+    def topic_id(self, name: str) -> bytes:
+        """As brokers told last; zero: none did."""
+        return self._topic_ids.get(name, ZERO_UUID)
+
+    async def aclose(self) -> None:
+        """Ends all looking."""
+        tasks = [self._keeper, *self._asking]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            await self._look_up(self._leaderless())
+            if self._leaderless():
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                self._stale.set()
+            else:
+                pause = _FIRST_PAUSE_S
+
+    def _leaderless(self) -> list[ProduceLane]:
+        lanes = self._lanes.values()
+        return [lane for lane in lanes if lane.leader < 0 and lane.error is None and lane not in self._asked]
+
+    async def _look_up(self, lanes: list[ProduceLane]) -> None:
+        if not lanes:
+            return
+        try:
+            metadata = await self._client.metadata({lane.tp.topic for lane in lanes})
+            await self._listener.identify(lanes)
+        except ProtocolError as error:
+            self._away.failed(error)
+            return
+        self._away.answers()
+        doubted: dict[int, dict[ProduceLane, int]] = {}
+        for lane in lanes:
+            topic = metadata.topics.get(lane.tp.topic)
+            partition = topic.partitions.get(lane.tp.partition) if topic is not None else None
+            if topic is None or topic.error or partition is None or partition.leader < 0:
+                continue
+            if ZERO_UUID not in (lane.topic_id, topic.topic_id) and lane.topic_id != topic.topic_id:
+                self._listener.replaced(lane)
+                continue
+            if topic.topic_id != ZERO_UUID:  # brokers that are being upgraded do not all know it
+                self._call_topic(lane.tp.topic, topic.topic_id)
+                lane.topic_id = topic.topic_id
+            if lane.written.doubts(partition.leader_epoch):
+                doubted.setdefault(partition.leader, {})[lane] = partition.leader_epoch
+            else:
+                self._led(lane, partition.leader, partition.leader_epoch)
+        for node, some in doubted.items():
+            self._ask(node, some)
+
+    def _led(self, lane: ProduceLane, node: int, epoch: int) -> None:
+        lane.written.led_by(epoch)
+        lane.leader = node
+        self._listener.led(lane)
+
+    def _call_topic(self, name: str, topic_id: bytes) -> None:
+        """Notes a topic's id. Partitions of the one that had the name before are given up: their requests
+        would go into the new one, and a broker that knows nothing of a producer takes any sequence."""
+        before, self._topic_ids[name] = self._topic_ids.get(name), topic_id
+        if before in (None, topic_id):
+            return
+        for lane in list(self._lanes.values()):
+            if lane.tp.topic == name and lane.topic_id not in (ZERO_UUID, topic_id):
+                self._listener.replaced(lane)
+
+    def _ask(self, node: int, lanes: dict[ProduceLane, int]) -> None:
+        self._asked |= lanes.keys()
+
+        async def ask() -> None:
+            try:
+                await self._compare(node, lanes)
+            finally:
+                self._asked -= lanes.keys()
+            if self._leaderless():
+                await asyncio.sleep(_FIRST_PAUSE_S)
+                self._stale.set()
+
+        task = on_duty(ask(), self._broken)
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _compare(self, node: int, lanes: dict[ProduceLane, int]) -> None:
+        """Has those go on whose leader has all of it. The others stay without, or have lost something."""
+        wanted = {lane.tp: (lane.written.epochs.last, epoch) for lane, epoch in lanes.items()}
+        answers: Mapping[TopicPartition, EpochEnd | KafkaError]
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                answers = await self._client.epoch_ends_at(node, wanted)
+        except NotSupportedError:  # brokers before 0.11
+            answers = dict.fromkeys(wanted, KafkaError(ErrorCode.UNSUPPORTED_VERSION))
+        except (ProtocolError, TimeoutError):
+            return
+        for lane, epoch in lanes.items():
+            answer = answers.get(lane.tp)
+            if answer is None or self._lanes.get(lane.tp) is not lane or lane.error is not None:
+                continue
+            if isinstance(answer, KafkaError):
+                if answer.code in NOT_ASKED:
+                    self._led(lane, node, epoch)
+            elif lane.written.kept(*answer):
+                self._led(lane, node, epoch)
+            else:
+                self._listener.lost(lane, _told(lane, node, answer))
+
+
+def _told(lane: ProduceLane, node: int, answer: EpochEnd) -> str:
+    return (
+        f"broker {node} leads {lane.tp} now and may not have all that was acknowledged up to offset"
+        f" {lane.written.end}: leader epoch {answer.epoch} ended at {answer.end} in its log"
+    )

@@ -1,0 +1,50 @@
+"""What a partition of the target has acknowledged, by leader epochs: whether a new leader has all of that.
+
+Owns the comparison, pure. An unclean election takes acknowledged records away, and what others write in their
+place (records, markers, what is aborted) hides that: offsets alone do not tell (KIP-101, KIP-320).
+"""
+
+from __future__ import annotations
+
+from transfer.epochs import Epochs
+
+
+class Written:
+    """Of one partition: up to where, and in which epochs."""
+
+    __slots__ = ("_noted", "end", "epoch", "epochs")
+
+    def __init__(self, epochs: Epochs | None = None, end: int = -1) -> None:
+        """`epochs` of what was acknowledged up to offset `end`; the leader that has it all is of the last of
+        them, or of a later one."""
+        self.epochs = epochs.copy() if epochs is not None else Epochs()
+        self.end = end
+        """Offset behind what was acknowledged last; -1: nothing was."""
+        self.epoch = self.epochs.last
+        """Leader epoch by which the leader is known that has all of it; -1: none that tells its epoch."""
+        self._noted = self.epoch
+
+    def acknowledged(self, base_offset: int, records: int) -> None:
+        """The leader took that many records there."""
+        if base_offset < self.end:  # something is lost there
+            self.epochs.cut(base_offset)
+            self._noted = -1
+        if self._noted != self.epoch:
+            self.epochs.reached(self.epoch, base_offset)
+            self._noted = self.epoch
+        self.end = base_offset + records
+
+    def led_by(self, epoch: int) -> None:
+        """A leader of this epoch has all of it."""
+        self.epoch = max(self.epoch, epoch)
+        if self.epochs.last < 0 <= self.epoch and self.end > 0:  # of what was written before, none is known
+            self.epochs.reached(self.epoch, self.end)
+            self._noted = self.epoch
+
+    def doubts(self, epoch: int) -> bool:
+        """Whether a leader of this epoch has to be asked first."""
+        return epoch > self.epoch >= 0 and self.end > 0
+
+    def kept(self, epoch: int, end: int) -> bool:
+        """Whether a log has all of it that has no epoch of it behind `epoch`, which ends at `end` there."""
+        return epoch < 0 or self.epochs.common_end(epoch, end) >= self.end
