@@ -20,6 +20,7 @@ from replicator.entry_rows import Entry
 from replicator.opening import Opener
 from transfer.endpoint import Chunk
 from transfer.kafka.lane import Pending, ProduceLane
+from transfer.kafka.written import Written
 from transfer.ledger import Copied, PartitionLedger
 
 
@@ -109,6 +110,11 @@ def _gaps_on_record() -> None:
     replace_rule(PartitionLedger, "to_json", silent)
 
 
+def _leaders_are_asked() -> None:
+    """A new leader of the target is believed to have all that was acknowledged."""
+    replace_rule(Written, "doubts", lambda self, epoch: False)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     switch_off: Callable[[], None]
@@ -116,13 +122,14 @@ class Rule:
     """The anomaly that it has to be missed by."""
     faults: tuple[str, ...]
     """Which bring it about."""
-    letting_go: bool = False
-    """Whether sources have to let go of records for that."""
+    mode: str = ""
+    """Of the run, where it has to be one (see `run`)."""
 
 
 RULES: dict[str, Rule] = {
-    "gaps_on_record": Rule(_gaps_on_record, "lost", ("delete_records", "kill_worker"), letting_go=True),
+    "gaps_on_record": Rule(_gaps_on_record, "lost", ("delete_records", "kill_worker"), "letting_go"),
     "lane_order": Rule(_lane_order, "reordered", ("slow_path", "cut_path")),
+    "leaders_are_asked": Rule(_leaders_are_asked, "lost", ("lose_mirrors",), "losing"),
     "progress_after_acknowledgement": Rule(
         _progress_after_acknowledgement, "lost", ("kill_worker", "cut_path", "pause_broker")
     ),

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from confluent_kafka import KafkaException, TopicPartition
 
 from tests.chaos.claims import LeftOut
+from tests.chaos.links.losing import lose_mirrors
 from tests.chaos.links.schedule import BROKERS, Step
 from tests.chaos.links.world import LINKS, LinkWorld, answered, ends
 from tests.chaos.mirrors.topics import keeps
@@ -302,6 +303,7 @@ FAULTS: Mapping[str, Kind] = {
         new_topic,
         more_partitions,
         delete_records,
+        lose_mirrors,
     )
 }
 assert BROKERS == 2, "cut_brokers names both"

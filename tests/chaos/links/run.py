@@ -29,7 +29,7 @@ from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
 from tests.chaos.links.load import Load, Row, read_all
 from tests.chaos.links.one_name import SETTINGS as ONE_NAME
 from tests.chaos.links.one_name import circled, of_origin
-from tests.chaos.links.schedule import LANES, LETTING_GO, WEIGHTS
+from tests.chaos.links.schedule import LANES, LETTING_GO, LOSING, WEIGHTS
 from tests.chaos.links.world import LINKS, SIDES, LinkWorld, ends
 from tests.chaos.mirrors.topics import BROKERS, KEEPS
 from tests.support.waiting import wait_until
@@ -88,13 +88,15 @@ def run(
     link_settings: Mapping[str, object] | None = None,
     one_name: bool = False,
     letting_go: bool = False,
+    losing: bool = False,
     apache: str | None = None,
     audit: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """`program` runs the links (`broken`: with a rule switched off); the side `apache` is Apache Kafka.
     `one_name`: topics have the same names on both sides, and both write to them (`one_name`).
-    `letting_go`: records are deleted at the sources, some before a link has read them (`holes`)."""
+    `letting_go`: records are deleted at the sources, some before a link has read them (`holes`). `losing`:
+    unclean elections take acknowledged records of mirrors away (`losing`)."""
     began = time.monotonic()
     world = LinkWorld(
         directory,
@@ -106,21 +108,29 @@ def run(
         say=lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}"),
     )
     with contextlib.closing(world):
-        return _Run(world, seed, workers, one_name=one_name, letting_go=letting_go).whole(
+        often = LETTING_GO if letting_go else LOSING if losing else WEIGHTS
+        return _Run(world, seed, workers, often, one_name=one_name, letting_go=letting_go).whole(
             seconds, kinds, lanes, audit=audit
         )
 
 
 class _Run:
     def __init__(
-        self, world: LinkWorld, seed: int, workers: int, *, one_name: bool, letting_go: bool
+        self,
+        world: LinkWorld,
+        seed: int,
+        workers: int,
+        often: Mapping[str, int],
+        *,
+        one_name: bool,
+        letting_go: bool,
     ) -> None:
         self._world = world
         self._letting_go = letting_go
         self._one_name = one_name
         self._seed = seed
         self._history = History()
-        self._breaking = Breaking(world, seed, FAULTS, LETTING_GO if letting_go else WEIGHTS)
+        self._breaking = Breaking(world, seed, FAULTS, often)
         self._report = Report(seed, 0, workers)
 
     def whole(self, seconds: float, kinds: Sequence[str] | None, lanes: int, *, audit: bool) -> Report:

@@ -33,6 +33,8 @@ WEIGHTS: Mapping[str, int] = {
 }
 LETTING_GO: Mapping[str, int] = {**WEIGHTS, "delete_records": 6}
 """Where sources let go of records."""
+LOSING: Mapping[str, int] = {**WEIGHTS, "lose_mirrors": 8}
+"""Where targets lose acknowledged records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def test_links_under_faults(tmp_path: Path) -> None:
 
 
 @_MINUTES
-@pytest.mark.parametrize("mode", ["one_name", "letting_go"])
+@pytest.mark.parametrize("mode", ["one_name", "letting_go", "losing"])
 def test_links_under_faults_whose_topics_are_otherwise(tmp_path: Path, mode: str) -> None:
     report = run(tmp_path, seed=20_261_201, seconds=60, **{mode: True})
     assert report.is_right, report
@@ -42,12 +42,12 @@ def test_without_a_rule_its_anomaly_is_found(tmp_path: Path, rule: str) -> None:
         seconds=60,
         kinds=broken.faults,
         program=("tests.chaos.links.broken", rule),
-        letting_go=broken.letting_go,
         audit=False,
+        **({broken.mode: True} if broken.mode else {}),
     )
     assert report.anomalies[broken.shows], report
 
 
 def test_each_rule_says_what_it_shows() -> None:
     for rule in RULES.values():
-        assert rule.shows in (holes if rule.letting_go else judge).ANOMALIES
+        assert rule.shows in (holes if rule.mode == "letting_go" else judge).ANOMALIES
