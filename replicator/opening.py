@@ -19,6 +19,7 @@ from replicator.entry_rows import Entry
 from replicator.link_rows import First
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin
+from replicator.own_transactions import OwnTransactions
 from replicator.target_history import TargetHistory
 from replicator.whole_batches import committed_chunk, whole_batches
 from transfer.ledger import (
@@ -227,10 +228,11 @@ class Opener:
         origin: Origin | None = None,
         *,
         told: bool = False,
+        own: OwnTransactions | None = None,
     ) -> None:
-        """`told`: see `begin`."""
+        """`told`: see `begin`; `own`: see `TargetHistory`."""
         self._told = told
-        self._history = TargetHistory(source, target, origin)
+        self._history = TargetHistory(source, target, origin, own)
         self._tails = asyncio.Semaphore(_TAILS_AT_A_TIME)
         self._origin = origin
         self._source = source

@@ -25,6 +25,7 @@ from replicator.latency import Behind
 from replicator.metrics import LinkMetrics
 from replicator.opening import SOURCE_RECREATED, TARGET_RECREATED, Opener
 from replicator.origin import Origin
+from replicator.own_transactions import OwnTransactions
 from replicator.progress import ProgressStore
 from replicator.refused import RefusedBatches
 from replicator.target_history import written_of
@@ -68,6 +69,7 @@ class Partitions:
         origin: Origin | None = None,
         transactions: Transactions | None = None,
         progress: TransactionalProgress | None = None,
+        own: OwnTransactions | None = None,
     ) -> None:
         self._transactions = transactions
         self._progress = progress
@@ -82,7 +84,7 @@ class Partitions:
         self._stop_at_gaps = stop_at_gaps
         self._stop_at_recreated = stop_at_recreated
         self._refused = refused
-        self._opener = Opener(source_client, target_client, metrics, origin, told=stop_at_recreated)
+        self._opener = Opener(source_client, target_client, metrics, origin, told=stop_at_recreated, own=own)
         self._slots: defaultdict[tuple[int, int], asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(_AT_A_TIME)
         )

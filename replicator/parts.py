@@ -21,6 +21,7 @@ from replicator.entry_rows import Entry
 from replicator.filters import NameFilter
 from replicator.metrics import LinkMetrics
 from replicator.origin import Origin, OriginSink
+from replicator.own_transactions import OwnTransactions
 from replicator.partitions import Partitions
 from replicator.phase import FENCING, FIRST, PROGRESS, Phase
 from replicator.progress import ProgressStore
@@ -156,6 +157,11 @@ class Parts:
             origin=origin,
             transactions=self.transactions,
             progress=self.progress,
+            own=OwnTransactions(
+                target,
+                self.settings.transactional_id,
+                timeout_ms=int(self.settings.transaction_timeout_s * 1000),
+            ),
         )
 
     def apply(self, settings: LinkSettings) -> None:

@@ -22,6 +22,7 @@ from protocol.records.reading import read_records
 from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
 from replicator.origin import Origin
+from replicator.own_transactions import OwnTransactions
 from replicator.whole_batches import committed_chunk, whole_batches
 from transfer.endpoint import Chunk
 from transfer.kafka.leaders import NOT_ASKED
@@ -110,7 +111,15 @@ def pairs(runs: OffsetMap, start: int, end: int) -> Iterator[tuple[int, int]]:
 class TargetHistory:
     """Of a link."""
 
-    def __init__(self, source: ClusterClient, target: ClusterClient, origin: Origin | None = None) -> None:
+    def __init__(
+        self,
+        source: ClusterClient,
+        target: ClusterClient,
+        origin: Origin | None = None,
+        own: OwnTransactions | None = None,
+    ) -> None:
+        """`own` ends transactions of the link that hang; None: nothing is done to the target."""
+        self._own = own
         self._source = source
         self._target = target
         self._origin = origin
@@ -124,11 +133,15 @@ class TargetHistory:
         written = written_of(entry)
         if not written.doubts(leader.epoch):
             return end
-        answer = await self._ask(leader.node, tp, (written.epochs.last, leader.epoch))
-        if answer is None or written.kept(*answer):
+        answer, start = await self._ask(leader.node, tp, (written.epochs.last, leader.epoch)), end
+        if answer is not None and not written.kept(*answer):
+            start = min(written.epochs.common_end(*answer), end)
+        if entry.once and self._own is not None:
+            hung = await self._own.end(tp, end)
+            start = start if hung is None else min(start, hung)
+        if start >= end:
             return end
-        start = max(min(written.epochs.common_end(*answer), end), runs.target_start)
-        return await self._same(entry, tp, (start, end), source)
+        return await self._same(entry, tp, (max(start, runs.target_start), end), source)
 
     async def _ask(self, node: int, tp: TopicPartition, epochs: tuple[int, int]) -> tuple[int, int] | None:
         try:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from protocol.client import AclOperation, Broker, ConfigEntry, TopicMetadata
 from protocol.errors import KafkaError, ProtocolError
 from protocol.types import TopicPartition
 from replicator.discovery import Found
+from replicator.hanging import Hanging
 from replicator.settings import LinkSettings
 
 Configs = Mapping[str, Mapping[str, ConfigEntry]]
@@ -39,18 +39,6 @@ class LogDir:
     path: str
     total: int
     usable: int
-
-
-class Hanging(NamedTuple):
-    """A transaction that nobody will end, open from offset `start` on. `known_as`: the transactional id by
-    which a coordinator knows its producer; empty: none that this user may see does. `last_ms` is of its last
-    record there."""
-
-    tp: TopicPartition
-    start: int
-    producer_id: int
-    known_as: str
-    last_ms: int = -1
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ import itertools
 
 import pytest
 
-from protocol.client import ClusterClient, NewTopic
+from protocol.client import LATEST, ClusterClient, Isolation, NewTopic
 from protocol.errors import ProtocolError
+from protocol.types import TopicPartition
 from tests.cluster.links import Pair, committed, copied_to, create, eventually, fresh, produce, running, some
 from tests.support.broker import BrokerProcess, Cluster
 from tests.support.zookeeper import fresh_chroot
@@ -110,3 +111,53 @@ async def test_it_is_copied_again_by_links_that_run_and_by_links_that_were_stopp
             assert found == expected, kind
             assert not entered[kind].partition(topics[kind])["gaps"]
             assert await entered[kind].stop() == 0
+
+
+async def test_a_transaction_whose_end_is_lost_is_aborted_and_copied_again(sides):
+    """The follower has its records and not its marker: nobody would end it, readers would wait for ever."""
+    source, cluster = sides
+    pair = Pair("isthmus", source.bootstrap, cluster.brokers[3].bootstrap)
+    link = pair.link(fresh("hung"), exactly_once=True, replication_factor=3, transaction_interval_s=4)
+    topic, copy = link.topics[0], link.names().at_target(link.topics[0])
+    tp = TopicPartition(copy, 0)
+    values = {tag: some(count, tag) for tag, count in (("kept", 20), ("hung", 15), ("after", 5))}
+    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+
+        async def led_by(number, isr):
+            at = (await west.metadata([copy])).topics[copy].partitions[0]
+            return (at.leader, at.isr) == (number, isr)
+
+        async def readable():
+            return (await west.offset(tp, LATEST, isolation=Isolation.READ_COMMITTED)).offset
+
+        await create(east, topic)
+        await west.create_topics([NewTopic(copy, assignment={0: [1, 2]}, configs=_UNCLEAN)])
+        async with running(link) as run:
+            await produce(east, topic, values["kept"])
+            await copied_to(west, link, topic, 20)
+            before = await readable()
+            await produce(east, topic, values["hung"])
+
+            async def on_both():
+                return (await west.offset(tp, LATEST)).offset >= before + 15
+
+            await eventually(on_both, "both replicas have the records")
+            assert await readable() == before, "and the transaction is open"
+            cluster.brokers[2].kill()
+            await copied_to(west, link, topic, 35)
+            await eventually(lambda: led_by(1, (1,)), "the second broker is out of sync")
+            assert await run.stop() == 0
+        cluster.brokers[1].kill()
+        cluster.brokers[2].start()
+        await eventually(lambda: led_by(2, (2,)), "the one without the marker leads")
+        async with running(link) as run:  # another producer id: its markers end nothing of the former one
+            await produce(east, topic, values["after"])
+            expected = [one.value for tag in values for one in values[tag]]
+
+            async def all_there():
+                return len(await committed(cluster.brokers[2].bootstrap, copy)) >= len(expected)
+
+            await eventually(all_there, "all is readable", 90)
+            found = [value for _, _, value, _ in await committed(cluster.brokers[2].bootstrap, copy)]
+            assert found == expected
+            assert await run.stop() == 0

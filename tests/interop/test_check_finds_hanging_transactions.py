@@ -12,8 +12,8 @@ import pytest
 from protocol.client import ClusterClient, NewTopic
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
+from replicator.hanging import hanging
 from replicator.preflight import Level, check_link
-from replicator.preflight.hanging import hanging
 from replicator.settings import LinkSettings
 from tests.cluster.links import two_brokers
 from tests.support.apache_kafka import apache_kafka, kafka_tool

@@ -165,6 +165,11 @@ class ProduceLane:
         return self._producer
 
     @property
+    def transactional(self) -> bool:
+        """Whether what it writes is parts of transactions."""
+        return self._gate is not None
+
+    @property
     def quiet(self) -> bool:
         """Whether every write that has begun is acknowledged in full."""
         return not self._in_flight and not self._failed and not (self._queue and has_begun(self._queue[0]))

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from protocol.client import ClusterClient, NotSupportedError
+from protocol.client import LATEST, ClusterClient, Isolation, NotSupportedError
 from protocol.client.mirror_calls import EpochEnd
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition
@@ -174,6 +174,7 @@ class Leaders:
             answers = dict.fromkeys(wanted, KafkaError(ErrorCode.UNSUPPORTED_VERSION))
         except (ProtocolError, TimeoutError):
             return
+        readable = await self._readable([lane.tp for lane in lanes if lane.transactional])
         for lane, epoch in lanes.items():
             answer = answers.get(lane.tp)
             if answer is None or self._lanes.get(lane.tp) is not lane or lane.error is not None:
@@ -181,10 +182,33 @@ class Leaders:
             if isinstance(answer, KafkaError):
                 if answer.code in NOT_ASKED:
                     self._led(lane, node, epoch)
-            elif lane.written.kept(*answer):
-                self._led(lane, node, epoch)
-            else:
+            elif not lane.written.kept(*answer):
                 self._listener.lost(lane, _told(lane, node, answer))
+            elif readable.get(lane.tp, lane.written.end) < lane.written.settled_end:
+                self._listener.lost(lane, _hidden(lane, node, readable[lane.tp]))
+            else:
+                self._led(lane, node, epoch)
+
+    async def _readable(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """Up to where readers of committed records see them: a leader may have records of a transaction and
+        not the marker of its end. None for partitions that are not told about."""
+
+        async def one(tp: TopicPartition) -> int:
+            return (await self._client.offset(tp, LATEST, isolation=Isolation.READ_COMMITTED)).offset
+
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                found = await asyncio.gather(*map(one, tps), return_exceptions=True)
+        except TimeoutError:
+            return {}
+        return {tp: end for tp, end in zip(tps, found, strict=True) if isinstance(end, int)}
+
+
+def _hidden(lane: ProduceLane, node: int, end: int) -> str:
+    return (
+        f"broker {node} leads {lane.tp} now; of what was committed up to offset {lane.written.settled_end}"
+        f" readers see only what is before {end}: a transaction is open there"
+    )
 
 
 def _told(lane: ProduceLane, node: int, answer: EpochEnd) -> str:

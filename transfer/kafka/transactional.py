@@ -250,6 +250,8 @@ class Transactions:
             self.on_end(outcome is None)
             self._journal.ended(committed=outcome is None)
             if outcome is None:
+                for lane in now.lanes:
+                    lane.written.settle()
                 self.counts.commit()
                 now.committed()
             else:

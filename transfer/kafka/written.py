@@ -12,7 +12,7 @@ from transfer.epochs import Epochs
 class Written:
     """Of one partition: up to where, and in which epochs."""
 
-    __slots__ = ("_noted", "end", "epoch", "epochs")
+    __slots__ = ("_noted", "end", "epoch", "epochs", "settled_end")
 
     def __init__(self, epochs: Epochs | None = None, end: int = -1) -> None:
         """`epochs` of what was acknowledged up to offset `end`; the leader that has it all is of the last of
@@ -22,6 +22,8 @@ class Written:
         """Offset behind what was acknowledged last; -1: nothing was."""
         self.epoch = self.epochs.last
         """Leader epoch by which the leader is known that has all of it; -1: none that tells its epoch."""
+        self.settled_end = end
+        """The same of what readers see: with transactions, of those that were committed."""
         self._noted = self.epoch
 
     def acknowledged(self, base_offset: int, records: int) -> None:
@@ -33,6 +35,10 @@ class Written:
             self.epochs.reached(self.epoch, base_offset)
             self._noted = self.epoch
         self.end = base_offset + records
+
+    def settle(self) -> None:
+        """All of it is committed."""
+        self.settled_end = self.end
 
     def led_by(self, epoch: int) -> None:
         """A leader of this epoch has all of it."""

@@ -8,7 +8,8 @@ import pytest
 from protocol.client import ListedOffset, NotSupportedError
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
-from replicator.preflight.facts import Hanging, Rights, Side
+from replicator.hanging import Hanging
+from replicator.preflight.facts import Rights, Side
 from replicator.preflight.findings import Level
 from replicator.preflight.hanging import ask_hanging, hanging_transactions
 from tests.unit.replicator.test_preflight import facts, topic
