@@ -1,10 +1,11 @@
 """What a group sync may write at the target: the rules, pure.
 
 Owns the never-rewind rule, its exceptions by policy, and the reasons. A target group is written only while
-nobody reads with it; a partition only forwards; a group of the target that another product or a failed-over
-consumer moved ahead stays ahead. Offsets at 0 are written too: without them a consumer that had read nothing
-would start at its own idea of a start (KAFKA-10048). A reset or a deletion that somebody made at the source
-follows where the link is told so, and only what the link itself has set.
+nobody reads with it; a partition only forwards, but where the target has lost the records that it stood
+behind; a group of the target that another product or a failed-over consumer moved ahead stays ahead. Offsets
+at 0 are written too: without them a consumer that had read nothing would start at its own idea of a start
+(KAFKA-10048). A reset or a deletion that somebody made at the source follows where the link is told so, and
+only what the link itself has set.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import TopicPartition
@@ -46,6 +48,21 @@ class Rewinds:
         return None
 
 
+class Stood(NamedTuple):
+    """A group was at `target`, and that was right for `source`, what it had committed there."""
+
+    target: int
+    source: int
+
+    def is_void(self, committed: int, position: Position) -> bool:
+        """Whether it is still there, and has not gone back at the source, though something less is right now:
+        the target has lost records, and those behind `target` are others."""
+        return self.target == committed and position.committed >= self.source
+
+
+NOWHERE = Stood(-1, -1)
+
+
 @dataclass(slots=True)
 class SyncDecision:
     """Offsets to commit at the target, and in one line how the group stands (None: fully in sync)."""
@@ -63,8 +80,10 @@ def decide(
     target_state: str,
     target_committed: Mapping[TopicPartition, int],
     rewinds: Rewinds | None = None,
+    stood: Mapping[TopicPartition, Stood] = MappingProxyType({}),
 ) -> SyncDecision:
-    """What to write for one group whose state at the target is `target_state` (`Dead`: it does not exist)."""
+    """What to write for one group whose state at the target is `target_state` (`Dead`: it does not exist).
+    `stood`: where it was right when the link looked last."""
     if not translation.positions:
         why = next(iter(translation.skipped.values()), "it has committed no offsets at the source")
         return SyncDecision(reason=f"nothing to translate: {why}")
@@ -75,7 +94,7 @@ def decide(
     goes_back = False
     for tp, position in translation.positions.items():
         there = target_committed.get(tp, -1)
-        if position.offset < there:
+        if position.offset < there and not stood.get(tp, NOWHERE).is_void(there, position):
             refusal = rewinds.refuses(tp, there, position) if rewinds is not None else ""
             if refusal is not None:
                 ahead[refusal] += 1

@@ -23,6 +23,7 @@ from replicator.group_renewal import Renewal
 from replicator.group_rows import GroupNotes, Noted
 from replicator.group_rules import (
     Rewinds,
+    Stood,
     SyncDecision,
     decide,
     is_synced,
@@ -98,6 +99,8 @@ class GroupSync:
         """What the link sets is noted in `notebook`, if there is one: following deliberate resets and
         deletions needs it."""
         self._notebook = notebook
+        self._stood: dict[str, dict[TopicPartition, Stood]] = {}
+        """Where groups were right, by this process."""
         self._follow_rewinds = follow_rewinds
         self._deletion = deletion
         self._renewal = Renewal()
@@ -149,6 +152,7 @@ class GroupSync:
         said = {group: why for group, why in kinds.items() if why is not None} | dict(unread)
         for gone in self.standings.keys() - self.translations.keys() - self._kept.keys() - said.keys():
             del self.standings[gone]
+            self._stood.pop(gone, None)
         self._renewal.keep(self.translations)
         for group, reason in said.items():
             before = self.standings.get(group)
@@ -198,7 +202,8 @@ class GroupSync:
         except ProtocolError as error:
             self._stands(group, str(error), done=False)
             return None
-        return _Compared(decide(translation, state, committed, rewinds), there)
+        stood = self._stood.get(group, {})
+        return _Compared(decide(translation, state, committed, rewinds, stood), there)
 
     async def _commit(self, group: str, compared: _Compared) -> bool:
         """False: the target has refused the group, and nothing of it is set."""
@@ -218,6 +223,11 @@ class GroupSync:
             self._stands(group, decision.reason, done=not decision.waits)
             there = {**compared.there, **commits}
             self.standings[group].seen = {tp: at.offset for tp, at in there.items()}
+            self._stood[group] = {
+                tp: Stood(at.offset, positions[tp].committed)
+                for tp, at in there.items()
+                if tp in positions and at.offset == positions[tp].offset
+            }
             if renewed:
                 self._renewal.done(group, _now())
             return True

@@ -27,6 +27,7 @@ from tests.chaos.links.faults import FAULTS
 from tests.chaos.links.history import History, Place
 from tests.chaos.links.judge import ANOMALIES, Findings, inexact, judge
 from tests.chaos.links.load import Load, Row, read_all
+from tests.chaos.links.losing import HIDDEN
 from tests.chaos.links.one_name import SETTINGS as ONE_NAME
 from tests.chaos.links.one_name import circled, of_origin
 from tests.chaos.links.schedule import LANES, LETTING_GO, LOSING, WEIGHTS
@@ -109,9 +110,8 @@ def run(
     )
     with contextlib.closing(world):
         often = LETTING_GO if letting_go else LOSING if losing else WEIGHTS
-        return _Run(world, seed, workers, often, one_name=one_name, letting_go=letting_go).whole(
-            seconds, kinds, lanes, audit=audit
-        )
+        modes = {"one_name": one_name, "letting_go": letting_go, "losing": losing}
+        return _Run(world, seed, workers, often, **modes).whole(seconds, kinds, lanes, audit=audit)
 
 
 class _Run:
@@ -124,9 +124,11 @@ class _Run:
         *,
         one_name: bool,
         letting_go: bool,
+        losing: bool,
     ) -> None:
         self._world = world
         self._letting_go = letting_go
+        self._losing = losing
         self._one_name = one_name
         self._seed = seed
         self._history = History()
@@ -241,7 +243,7 @@ class _Run:
             time.sleep(0.5)
         findings = judge(content, self._history, mirror_of, committed, translated)
         findings["circled"] = list(self._circled(content))
-        self._tell(findings, ANOMALIES)
+        self._tell(findings, [name for name in ANOMALIES if name not in (HIDDEN if self._losing else ())])
 
     def _tell(self, findings: Findings, names: Sequence[str]) -> None:
         self._report.anomalies = {name: len(findings[name]) for name in names}

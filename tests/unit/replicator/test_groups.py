@@ -1,8 +1,10 @@
 """Translation of groups and the rules of writing them."""
 
+import pytest
+
 from protocol.types import TopicPartition
 from replicator.group_rows import Noted, read_row, row_of
-from replicator.group_rules import Rewinds, decide, held_back, in_short, refuses_deletion
+from replicator.group_rules import Rewinds, Stood, decide, held_back, in_short, refuses_deletion
 from replicator.translate import Direction, GroupTranslation, Position, translate_group
 from transfer.ledger import Copied, Lineage, PartitionLedger
 from transfer.offset_map import OffsetMap, Run
@@ -71,6 +73,24 @@ def at(*offsets):
     return {
         TopicPartition("east.orders", n): offset for n, offset in enumerate(offsets) if offset is not None
     }
+
+
+@pytest.mark.parametrize(
+    ("stood", "goes_back"),
+    [
+        pytest.param(Stood(9, 5), True, id="as it was set; the mirror is another one behind what it lost"),
+        pytest.param(Stood(9, 3), True, id="and the group has read on at the source"),
+        pytest.param(Stood(8, 5), False, id="somebody has moved it since"),
+        pytest.param(Stood(9, 6), False, id="the group went back at the source: by policy"),
+        pytest.param(None, False, id="not known"),
+    ],
+)
+def test_a_position_of_records_that_the_target_has_lost_goes_back(stood, goes_back):
+    known = {} if stood is None else {TopicPartition("east.orders", 0): stood}
+    decision = decide(positions((5, True)), "Empty", at(9), stood=known)
+    assert decision.commits == (at(5) if goes_back else {})
+    assert (decision.reason is None) == goes_back
+    assert not decision.goes_back
 
 
 def test_missing_and_smaller_offsets_are_written_also_zero():
