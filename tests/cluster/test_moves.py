@@ -77,7 +77,8 @@ def test_a_move_goes_no_faster_than_its_throttle_and_the_isr_is_not_held_back(cl
     wait_until(lambda: leader(made, "moving") == 2, "everybody knows")
     assert acknowledged_at, "writing stood still"
     assert acknowledged_at[0] < done_at, "more for members of the ISR took as long as the throttled move"
-    assert fastest(samples, 8.0) < 1.3 * RATE
+    # A stall of seconds, as of a busy machine, is made up for within the quota's own window.
+    assert fastest(samples, 8.0) < 1.5 * RATE
     assert consume(made, "moving", 6000) == [KILOBYTE] * 6000
 
 
