@@ -94,6 +94,9 @@ def parse_strimzi(text: str, file: Path) -> MirrorMakerFile:
     return file_of(str(file), list(links.values()), said)
 
 
+_API_VERSIONS = ("kafka.strimzi.io/v1", "kafka.strimzi.io/v1beta2")
+
+
 def _objects(node: Node) -> Iterator[Node]:
     """What Kubernetes calls a List is one of what it holds."""
     if not isinstance(node.value, dict):
@@ -111,7 +114,10 @@ class _Resource:
     def __init__(self, node: Node, secrets: Secrets, said: Remarks) -> None:
         self._said = said
         self._secrets = secrets
-        self._version = str(node.value.get("apiVersion", "")).rpartition("/")[2]
+        told = node.needed("apiVersion") or ""
+        if told and told not in _API_VERSIONS:
+            said.wrong(node.property("apiVersion"), f"{told!r} is not known: {' and '.join(_API_VERSIONS)} are")
+        self._version = told.rpartition("/")[2]
         metadata = node.value.get("metadata")
         self._namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
         node.fields(("apiVersion", "kind", "metadata", "spec", "status"), {})

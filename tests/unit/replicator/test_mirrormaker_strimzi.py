@@ -340,6 +340,8 @@ def test_two_resources_of_one_file_may_be_two_directions(read, problems):
     ("old", "new", "expected"),
     [
         ("topicsPattern", "topicPattern", "line 37: spec.mirrors.0.topicPattern: is no field of it; did"),
+        ("strimzi.io/v1", "strimzi.io/v9", "apiVersion: 'kafka.strimzi.io/v9' is not known"),
+        ("apiVersion: kafka.strimzi.io/v1\n", "", "apiVersion: is missing"),
         ("  replicas: 2", "  replica: 2", "spec.replica: is no field of it; did you mean 'replicas'?"),
         ("        replication.factor", "        replicaton.factor", "did you mean 'replication.factor'"),
         ('"orders|pay.*"', "[a, b]", "spec.mirrors.0.topicsPattern: has to be a text, a number"),
