@@ -116,7 +116,8 @@ class _Resource:
         self._secrets = secrets
         told = node.needed("apiVersion") or ""
         if told and told not in _API_VERSIONS:
-            said.wrong(node.property("apiVersion"), f"{told!r} is not known: {' and '.join(_API_VERSIONS)} are")
+            known = " and ".join(_API_VERSIONS)
+            said.wrong(node.property("apiVersion"), f"{told!r} is not known: {known} are")
         self._version = told.rpartition("/")[2]
         metadata = node.value.get("metadata")
         self._namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
