@@ -47,12 +47,19 @@ async def hanging(
     client: ClusterClient, brokers: Collection[int], tps: Collection[TopicPartition]
 ) -> list[Hanging]:
     """Of these partitions. Raises ProtocolError while a broker does not say what it coordinates."""
+    return (await open_transactions(client, brokers, tps))[0]
+
+
+async def open_transactions(
+    client: ClusterClient, brokers: Collection[int], tps: Collection[TopicPartition]
+) -> tuple[list[Hanging], list[Hanging]]:
+    """Those that nobody will end, and those that their coordinators have still to end. Raises as before."""
     stable, _ = await readable_ends(client, tps)
     ends, _ = await readable_ends(client, stable.keys(), Isolation.READ_UNCOMMITTED)
     waiting = [tp for tp, end in ends.items() if stable[tp] < end]
     before = await _open(client, waiting)
     if not before:
-        return []
+        return [], []
     ids = sorted({one.producer_id for one in before})
     known: dict[int, str] = {}
     ends_here: set[tuple[int, TopicPartition]] = set()
@@ -75,10 +82,14 @@ async def hanging(
             }
     left = {one for one in before if (one.producer_id, one.tp) not in ends_here}
     after = await _open(client, {one.tp for one in left})
-    return [
-        Hanging(one.tp, one.start, one.producer_id, known.get(one.producer_id, ""), one.last_ms)
-        for one in sorted(left & after)
-    ]
+
+    def told(found: set[Open]) -> list[Hanging]:
+        return [
+            Hanging(one.tp, one.start, one.producer_id, known.get(one.producer_id, ""), one.last_ms)
+            for one in sorted(found)
+        ]
+
+    return told(left & after), told(before - left)
 
 
 async def _open(client: ClusterClient, tps: Collection[TopicPartition]) -> set[Open]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from protocol.client import LATEST, ClusterClient, Isolation, NotSupportedError
+from protocol.client import LATEST, ClientError, ClusterClient, Isolation, NotSupportedError
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
-from replicator.hanging import Hanging, hanging
+from replicator.hanging import Hanging, open_transactions
 
 _log = logging.getLogger("isthmus.replicator")
 
@@ -30,15 +30,19 @@ class OwnTransactions:
 
     async def end(self, tp: TopicPartition, end: int) -> int | None:
         """Aborts those that are open in a partition below offset `end`; where the first of them began, None
-        where there is none. A worker that lives and has the id takes another one. Raises ProtocolError."""
+        where there is none. A worker that lives and has the id takes another one. Raises ProtocolError, also
+        while one is open that its coordinator has still to end: it ends what hangs there with it."""
         async with self._ending:
             stable = await self._client.offset(tp, LATEST, isolation=Isolation.READ_COMMITTED)
             if stable.offset >= end:
                 return None
             try:
-                found = await hanging(self._client, sorted(self._client.brokers), [tp])
+                found, ending = await open_transactions(self._client, sorted(self._client.brokers), [tp])
             except NotSupportedError:  # brokers before 3.0
                 return None
+            for one in ending:
+                if one.start < end and one.known_as.startswith(self._prefix):
+                    raise ClientError(f"{tp}: a transaction of {one.known_as} is open there and ends soon")
             ended = [one.start for one in found if one.start < end and await self._abort(one)]
             return min(ended, default=None)
 

@@ -31,6 +31,7 @@ from transfer.offset_map import OffsetMap
 from transfer.rewrite import AbortedFilter
 
 _WINDOW: Final = 1 << 20
+_TRANSACTIONS: Final = 8
 
 
 class Content(NamedTuple):
@@ -136,8 +137,9 @@ class TargetHistory:
         answer, start = await self._ask(leader.node, tp, (written.epochs.last, leader.epoch)), end
         if answer is not None and not written.kept(*answer):
             start = min(written.epochs.common_end(*answer), end)
-        if entry.once and self._own is not None:
-            hung = await self._own.end(tp, end)
+        if entry.once:
+            start = _before_transactions(runs, start)
+            hung = await self._own.end(tp, end) if self._own is not None else None
             start = start if hung is None else min(start, hung)
         if start >= end:
             return end
@@ -174,6 +176,14 @@ class TargetHistory:
         """Whatever becomes of other producers' transactions: this link's records are in none."""
         found = await whole_batches(self._target, tp, offset, max_bytes=_WINDOW)
         return Chunk(tp, found.batches, offset, found.next_offset)
+
+
+def _before_transactions(runs: OffsetMap, offset: int) -> int:
+    """The leader may have records of a transaction up to there and not its end, or another end came since:
+    the last ones are looked at again. Markers part runs, so a transaction is a run, or several where others
+    write in between."""
+    last = sum(1 for run in runs if run.target < offset)
+    return min(runs[max(last - _TRANSACTIONS, 0)].target, offset) if len(runs) else offset
 
 
 def written_of(entry: Entry) -> Written:
