@@ -47,12 +47,19 @@ class Entry:
         self.epoch = copied.epoch
         self.epochs.reached(copied.epoch, position)
         if copied.runs:
-            self.at_target.reached(copied.target_epoch, copied.runs[0].target)
+            first = min(run.target for run in copied.runs)
+            self.at_target.cut(first + 1)  # what is known behind that is of something that was lost there
+            self.at_target.reached(copied.target_epoch, first)
 
     def led_by(self, epoch: int) -> None:
         """A leader of this epoch of the target has all that was written."""
         if epoch > self.at_target.last:
             self.at_target.reached(epoch, self.ledger.runs.target_end)
+
+    def in_doubt(self, position: int, epoch: int) -> None:
+        """What stands there from `position` on may be of epochs up to this one of its leader."""
+        self.at_target.cut(position)
+        self.at_target.reached(epoch, position)
 
     def goes_back(self) -> None:
         """The ledger ends earlier now."""

@@ -150,6 +150,13 @@ def _with_ids(entry: Entry, source: Lineage, target: Lineage) -> tuple[Lineage, 
     return source, target
 
 
+def _same(before: Lineage, now: Lineage) -> bool:
+    """Whether both may be one, as far as ids are told."""
+    return before._replace(topic_id="") == now._replace(topic_id="") and same_topic(
+        before.topic_id, now.topic_id
+    )
+
+
 def _told_first(before: Lineage, now: Lineage) -> bool:
     return before.topic_id == NOT_TOLD and before != now == before._replace(topic_id=now.topic_id)
 
@@ -253,7 +260,7 @@ class Opener:
             _check_known(source, start_at)
         leader = await self._target.leader(_tp(target))  # before anything is read there
         ranges = await self._ranges(_tp(source), _tp(target))
-        if entry is not None and (entry.ledger.source, entry.ledger.target) == (source, target):
+        if entry is not None and _same(entry.ledger.source, source) and _same(entry.ledger.target, target):
             readable = ranges.source_first, ranges.source_end
             kept = await self._history.kept(entry, leader, ranges.target_end, readable)
             ranges = replace(ranges, kept=kept)

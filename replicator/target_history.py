@@ -132,9 +132,12 @@ class TargetHistory:
         tp, runs = TopicPartition(*entry.ledger.target[2:]), entry.ledger.runs
         end = min(runs.target_end, target_end)
         written = written_of(entry)
-        if not written.doubts(leader.epoch):
+        if not written.doubts(leader.epoch) and not written.other(leader.epoch):
             return end
-        answer, start = await self._ask(leader.node, tp, (written.epochs.last, leader.epoch)), end
+        asked = min(written.epochs.last, leader.epoch)
+        answer, start = await self._ask(leader.node, tp, (asked, leader.epoch)), end
+        while answer is not None and -1 < (before := written.epochs.floor(answer[0])) < answer[0]:
+            answer = await self._ask(leader.node, tp, (before, leader.epoch))  # KIP-279
         if answer is not None and not written.kept(*answer):
             start = min(written.epochs.common_end(*answer), end)
         if entry.once:
@@ -142,8 +145,13 @@ class TargetHistory:
             hung = await self._own.end(tp, end) if self._own is not None else None
             start = start if hung is None else min(start, hung)
         if start >= end:
+            if written.other(leader.epoch):
+                entry.in_doubt(end, leader.epoch)
             return end
-        return await self._same(entry, tp, (max(start, runs.target_start), end), source)
+        start = max(start, runs.target_start)
+        kept = await self._same(entry, tp, (start, end), source)
+        entry.in_doubt(start, leader.epoch)
+        return kept
 
     async def _ask(self, node: int, tp: TopicPartition, epochs: tuple[int, int]) -> tuple[int, int] | None:
         try:
@@ -161,6 +169,7 @@ class TargetHistory:
     ) -> int:
         start, end = doubted
         first = (await self._target.offset(tp, EARLIEST)).offset
+        start = min(max(start, first), end)  # step by step over what is gone takes long, in one go
         here = Window(partial(self._original, TopicPartition(*entry.ledger.source[2:])), *source)
         there = Window(partial(self._committed if entry.once else self._written, tp), first, end)
         return await same_until(entry.ledger.runs, start, end, here, there)

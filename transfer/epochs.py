@@ -46,9 +46,14 @@ class Epochs:
         """-1 without any."""
         return self._starts[-1][0] if self._starts else -1
 
+    def floor(self, epoch: int) -> int:
+        """The last of them that is not behind this one; -1: none is known."""
+        return max((known for known, _ in self._starts if known <= epoch), default=-1)
+
     def common_end(self, epoch: int, end: int) -> int:
         """Up to where what was read is a part of a log that has no epoch of it behind `epoch`, and in which
-        that ends at `end`."""
+        that ends at `end`. Of an epoch between two of them that says too much: what it replaced of the one
+        before, only a question for that one tells (KIP-279, see `floor`)."""
         return min([end, *(start for later, start in self._starts if later > epoch)])
 
     def before(self, position: int) -> Epochs:

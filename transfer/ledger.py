@@ -144,7 +144,7 @@ class Copied(NamedTuple):
     at_ms: int = 0
     """When that was known: a gap that it shows is the same gap in every ledger. 0: not told."""
     target_epoch: int = -1
-    """Leader epoch of the target in which its first record was written, or an earlier one; -1: not known."""
+    """Leader epoch by which the leader of the target was known that had all of it; -1: not known."""
 
 
 @dataclass(slots=True)

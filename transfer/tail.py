@@ -122,8 +122,7 @@ class TailMatcher:
         self.records += out.record_count
 
     def _is_in(self, header: BatchHeader) -> None:
-        if self._target_epoch < 0:
-            self._target_epoch = header.leader_epoch
+        self._target_epoch = header.leader_epoch
 
     @property
     def left_over(self) -> int:

@@ -41,6 +41,9 @@ SKIPS, TWICE = "skips", "twice"
 RESTART, GIVE_UP, SPOIL, FENCE, LOSE, END = "restart", "give up", "spoil", "fence", "lose", "end"
 TAKE, PAUSE, HAND_OVER, TIME_OUT, FORGET = "take", "pause", "hand over", "time out", "forget"
 STALL, LET_GO, COMPACT, LOSE_THERE, USURP = "stall", "let go", "compact", "lose there", "usurp"
+MOVE, BUMP, BEHIND, FLAP, FLAP_FILLED = "move", "bump", "behind", "flap", "flap, filled"
+STALE, ZOMBIE, SLOW, LATE_ANSWERS, MORE = "stale", "zombie", "slow", "late answers", "more"
+OTHERS_WRITE = "others write"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
@@ -111,6 +114,12 @@ class Source:
                 control=True,
             )
         )
+
+    def more(self, batches: Sequence[int]) -> None:
+        """Records that are written now."""
+        for records in batches:
+            self._put(records)
+        self._wake.set()
 
     @property
     def end(self) -> int:
@@ -347,6 +356,29 @@ async def _command(
             target.lose(MIRROR, others=8 if command == USURP else 0)
         elif command == COMPACT:
             outcome.source.compact()
+        elif command == MOVE:
+            outcome.lost_there = True
+            target.move(MIRROR)
+        elif command == BUMP:
+            outcome.lost_there = True
+            target.bump(MIRROR)
+        elif command == OTHERS_WRITE:
+            target.others(MIRROR, 8)
+        elif command == BEHIND:
+            target.fall_behind(MIRROR)
+        elif command in (FLAP, FLAP_FILLED):
+            outcome.lost_there = True
+            target.flap(MIRROR, others=8 if command == FLAP_FILLED else 0)
+        elif command == STALE:
+            target.stale(1.5)
+        elif command == ZOMBIE:
+            target.zombie_until = asyncio.get_running_loop().time() + 1.0
+        elif command == SLOW:
+            target.slow_s = 6.0 if target.slow_s < 1.0 else 0.003
+        elif command == LATE_ANSWERS:
+            target.answer_late_s = 0.05 - target.answer_late_s
+        elif command == MORE:
+            outcome.source.more((1, 2, 1))
         elif command == STALL:
             made.sink.is_away = lambda _: True  # type: ignore[method-assign]
             made.partitions.stalled(TP)
@@ -362,6 +394,7 @@ async def _command(
             target.forget_producers()
         elif command == END and account is not None and account.state is State.RUNNING:
             await _end(made)
+    target.slow_s, target.answer_late_s = 0.003, 0.0
     if outcome.lost_there:  # seen at the next look at its leader
         await asyncio.sleep(_BEGINS_S)
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,10 +72,32 @@ class _Log:
     """Who leads."""
     epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     """Leader epochs and where they began."""
+    aside: _Log | None = None
+    """What the other broker has, where that is not the same."""
 
     @property
     def epoch(self) -> int:
         return self.epochs[-1][0]
+
+    def copied(self) -> _Log:
+        """What this broker has, without what belongs to a transaction that is open."""
+        same = _Log(list(self.batches), self.end, deepcopy(self.producers), self.node, list(self.epochs))
+        last = next((n for n, row in reversed(list(enumerate(same.batches))) if row[0].is_control), -1)
+        for number in range(last + 1, len(same.batches)):
+            if same.batches[number][0].is_transactional:
+                same.cut(same.batches[number][0].base_offset)
+                same.forget_lost()
+                break
+        return same
+
+    def forget_lost(self) -> None:
+        """What was known of producers by what is lost."""
+        for producer_id, known in list(self.producers.items()):
+            left = [one for one in known.recent if one[2] < self.end]
+            if not left:
+                del self.producers[producer_id]
+            known.recent.clear()
+            known.recent.extend(left)
 
     def cut(self, end: int) -> None:
         self.end = end
@@ -84,6 +107,12 @@ class _Log:
     def elect(self, epoch: int) -> None:
         """The other broker."""
         self.node = 3 - self.node
+        self.begin(epoch)
+
+    def begin(self, epoch: int) -> None:
+        """A leader epoch."""
+        if self.epochs and self.epochs[-1][1] == self.end:
+            self.epochs.pop()
         self.epochs.append((epoch, self.end))
 
     def epoch_end(self, epoch: int) -> EpochEnd:
@@ -146,6 +175,15 @@ class TargetInMemory:
         """Values of records whose batches it does not take."""
         self.forgets = False
         """Each transaction is the last that its partitions remember of its producer."""
+        self.lost: set[TopicPartition] = set()
+        self.zombie_until = self.stale_until = 0.0
+        self.slow_s = _WAY_S
+        """How long a question about leader epochs takes."""
+        self._stale: dict[str, TopicMetadata] = {}
+        self._turn = 0
+        self._known: dict[TopicPartition, Leader] = {}
+        self.answer_late_s = 0.0
+        """How long answers to Produce take, behind what they say has happened."""
         self._late: list[tuple[int, TopicPartition, str | None, bytes]] = []
         self._late_ends: list[tuple[str, ProducerId, bool]] = []
         self._ids: dict[str, _Transactional] = {}
@@ -161,24 +199,47 @@ class TargetInMemory:
     async def metadata(self, topics: Collection[str]) -> Metadata:
         await asyncio.sleep(0)
         brokers = {1: Broker("h", 1), 2: Broker("h", 2)}
-        return Metadata("target", 1, brokers, {name: self.topic_of(name) for name in topics})
+        return Metadata("target", 1, brokers, {name: self._learned(name) for name in topics})
+
+    def stale(self, seconds: float) -> None:
+        """So long one of two brokers tells what it knows now."""
+        self._stale = {name: self.topic_of(name) for name in self._topics}
+        self.stale_until = asyncio.get_running_loop().time() + seconds
+
+    def _learned(self, name: str) -> TopicMetadata:
+        self._turn += 1
+        stale = self._turn % 2 and asyncio.get_running_loop().time() < self.stale_until
+        found = self._stale[name] if stale else self.topic_of(name)
+        tp, row = TopicPartition(name, 0), found.partitions[0]
+        if tp not in self._known or row.leader_epoch >= self._known[tp].epoch:
+            self._known[tp] = Leader(row.leader, row.leader_epoch)
+        return found
 
     async def leader(self, tp: TopicPartition) -> Leader:
-        return Leader(self.logs[tp].node, self.logs[tp].epoch)
+        if tp not in self._known or self._known[tp].node < 0:
+            self._learned(tp.topic)
+        if self._known[tp].node < 0:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+        return self._known[tp]
 
     def moved(self, tp: TopicPartition, error: KafkaError) -> KafkaError:
+        if tp in self._known:
+            self._known[tp] = Leader(-1, self._known[tp].epoch)
         return error
 
     async def epoch_ends_at(
         self, node: int, wanted: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochEnd | KafkaError]:
-        await asyncio.sleep(_WAY_S)
-        return {
-            tp: self.logs[tp].epoch_end(epoch)
-            if (node, current) == (self.logs[tp].node, self.logs[tp].epoch)
-            else KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-            for tp, (epoch, current) in wanted.items()
-        }
+        await asyncio.sleep(_WAY_S if next(iter(wanted)).topic.startswith("isthmus") else self.slow_s)
+        found: dict[TopicPartition, EpochEnd | KafkaError] = {}
+        for tp, (epoch, current) in wanted.items():
+            log = self._zombie(tp, node) or self.logs[tp]
+            found[tp] = (
+                log.epoch_end(epoch)
+                if (node, current) == (log.node, log.epoch)
+                else KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+            )
+        return found
 
     async def connection_to(self, node: int, lane: str) -> _Connection:
         return _Connection(self, node)
@@ -305,16 +366,57 @@ class TargetInMemory:
         kept = log.batches[:-2]
         while kept and kept[-1][0].is_transactional and not kept[-1][0].is_control:
             kept.pop()
+        log.aside = log.copied()
         log.cut(kept[-1][0].next_offset if kept else 0)
         log.elect(epoch)
-        for producer_id, known in list(log.producers.items()):
-            left = [one for one in known.recent if one[2] < log.end]
-            if not left:
-                del log.producers[producer_id]
-            known.recent.clear()
-            known.recent.extend(left)
-        for _ in range(others):
-            log.put(build_batch([Record(0, 1, b"k", OTHERS)]))
+        log.forget_lost()
+        self.others(tp, others)
+
+    def others(self, tp: TopicPartition, number: int) -> None:
+        """So many records are written by others."""
+        for _ in range(number):
+            self.logs[tp].put(build_batch([Record(0, 1, b"k", OTHERS)]))
+
+    def move(self, tp: TopicPartition) -> None:
+        """The other broker leads, and has all."""
+        log = self.logs[tp]
+        log.aside = log.copied()
+        log.elect(self.last_epoch(log) + 1)
+
+    def bump(self, tp: TopicPartition) -> None:
+        """The same broker leads in a later epoch."""
+        self.logs[tp].begin(self.last_epoch(self.logs[tp]) + 1)
+
+    def last_epoch(self, log: _Log) -> int:
+        return max(log.epoch, log.aside.epoch if log.aside is not None else 0)
+
+    def fall_behind(self, tp: TopicPartition) -> None:
+        """From now on the other broker follows no more."""
+        self.logs[tp].aside = self.logs[tp].copied()
+
+    def flap(self, tp: TopicPartition, others: int = 0) -> None:
+        """The other broker leads, with what it has."""
+        log = self.logs[tp]
+        if log.aside is None:
+            return
+        epoch, now = self.last_epoch(log) + 1, log.aside
+        now.node, now.aside = 3 - log.node, log.copied()
+        if now.end < log.end or now.epochs != log.epochs:
+            self.lost.add(tp)
+        now.begin(epoch)
+        self.logs[tp] = now
+        self.others(tp, others)
+        for known in self._ids.values():
+            if known.state == "open" and tp in known.tps:
+                known.producer = ProducerId(known.producer.producer_id, known.producer.epoch + 1)
+                known.last = None
+                self._complete(known, commit=False)
+                known.state = "aborted"
+
+    def _zombie(self, tp: TopicPartition, node: int) -> _Log | None:
+        if asyncio.get_running_loop().time() >= self.zombie_until or self.logs[tp].node == node:
+            return None
+        return self.logs[tp].aside
 
     def forget_producers(self) -> None:
         """Of partitions that are in no transaction (`producer.id.expiration.ms`)."""
@@ -348,9 +450,9 @@ class TargetInMemory:
             producer.recent.clear()
 
     def _append(
-        self, tp: TopicPartition, transactional_id: str | None, batch: bytes
+        self, tp: TopicPartition, transactional_id: str | None, batch: bytes, log: _Log | None = None
     ) -> tuple[ErrorCode, int]:
-        log, header = self.logs[tp], read_header(batch)
+        log, header = log or self.logs[tp], read_header(batch)
         if any(record.value in self.refuses for record in read_records(memoryview(batch), 0, header)):
             return ErrorCode.MESSAGE_TOO_LARGE, -1
         if header.producer_id < 0:
@@ -396,6 +498,9 @@ class TargetInMemory:
             code, base = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
             if self.logs[tp].node == node:
                 code, base = self._append(tp, name, batch)
+            elif (zombie := self._zombie(tp, node)) is not None:
+                code, base = self._append(tp, name, batch, zombie)
+                self.lost.add(tp)
             answer = PartitionProduceResponse(index=tp.partition, error_code=code, base_offset=base)
             rows.append(TopicProduceResponse(name=tp.topic, partition_responses=[answer]))
         ends, self._late_ends = self._late_ends, []
@@ -437,7 +542,7 @@ class _Connection:
     def __init__(self, cluster: TargetInMemory, node: int) -> None:
         self._cluster = cluster
         self._node = node
-        self._arrival = 0.0
+        self._arrival = self._heard = 0.0
         self.closed = self.full = self.retired = False
 
     def version_of(self, request: Any, highest: int | None = None) -> int:
@@ -462,7 +567,14 @@ class _Connection:
             self.closed = True
             answered(error)
             return
-        answered(memoryview(b"".join(encode_response(response, version, 1))[4:]))
+        frame = memoryview(b"".join(encode_response(response, version, 1))[4:])
+        late = self._cluster.answer_late_s
+        if not late and self._heard <= asyncio.get_running_loop().time():
+            answered(frame)
+            return
+        loop = asyncio.get_running_loop()
+        self._heard = max(self._heard, loop.time() + late)
+        loop.call_at(self._heard, answered, frame)
 
     async def close(self) -> None:
         self.closed = True

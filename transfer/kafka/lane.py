@@ -45,7 +45,7 @@ class Ticket:
     batches: list[Pending] = field(default_factory=list)
     open: int = 0
     target_epoch: int = -1
-    """Leader epoch by which the leader was known that answered first."""
+    """Leader epoch by which the leader was known that answered last: it had what others had answered for."""
 
     def copied(self, producer: ProducerState | None) -> Copied:
         """The acknowledged batches up to the first that is not."""
@@ -246,6 +246,11 @@ class ProduceLane:
         return bool(self._queue) and not self._failed
 
     @property
+    def awaited(self) -> bool:
+        """Whether an answer is on its way."""
+        return bool(self._in_flight)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is queued or in flight."""
         return not (self._queue or self._in_flight or self._failed)
@@ -258,8 +263,7 @@ class ProduceLane:
         pending.base_offset = base_offset
         pending.segments = None
         ticket = pending.ticket
-        if ticket.target_epoch < 0:
-            ticket.target_epoch = self.written.epoch
+        ticket.target_epoch = self.written.epoch
         self.written.acknowledged(base_offset, pending.out.record_count)
         ticket.open -= 1
         self._window = MAX_IN_FLIGHT

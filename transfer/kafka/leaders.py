@@ -104,6 +104,8 @@ class Leaders:
         return [lane for lane in lanes if lane.leader < 0 and lane.error is None and lane not in self._asked]
 
     async def _look_up(self, lanes: list[ProduceLane]) -> None:
+        # What is on its way to the leader of before may still be acknowledged by it: nobody would ask for it.
+        lanes = [lane for lane in lanes if not lane.awaited]
         if not lanes:
             return
         try:
@@ -125,6 +127,8 @@ class Leaders:
             if topic.topic_id != ZERO_UUID:  # brokers that are being upgraded do not all know it
                 self._call_topic(lane.tp.topic, topic.topic_id)
                 lane.topic_id = topic.topic_id
+            if lane.topic_id != ZERO_UUID and -1 < partition.leader_epoch < lane.written.epoch:
+                continue  # this broker has not heard of the leader yet, and names one that was replaced
             if lane.written.doubts(partition.leader_epoch):
                 doubted.setdefault(partition.leader, {})[lane] = partition.leader_epoch
             else:

@@ -65,7 +65,7 @@ def _joined(first: Copied, second: Copied) -> Copied:
         written=first.written + second.written,
         first_source_offset=first.first_source_offset,
         at_ms=first.at_ms,
-        target_epoch=first.target_epoch,
+        target_epoch=max(first.target_epoch, second.target_epoch),
     )
 
 

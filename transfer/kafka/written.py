@@ -51,6 +51,13 @@ class Written:
         """Whether a leader of this epoch has to be asked first."""
         return epoch > self.epoch >= 0 and self.end > 0
 
+    def other(self, epoch: int) -> bool:
+        """Whether a leader of this epoch is of another history: its cluster was restored to an earlier state,
+        or who named it has not heard of the leader yet."""
+        return -1 < epoch < self.epoch and self.end > 0
+
     def kept(self, epoch: int, end: int) -> bool:
         """Whether a log has all of it that has no epoch of it behind `epoch`, which ends at `end` there."""
-        return epoch < 0 or self.epochs.common_end(epoch, end) >= self.end
+        return epoch < 0 or (
+            self.epochs.floor(epoch) in (epoch, -1) and self.epochs.common_end(epoch, end) >= self.end
+        )

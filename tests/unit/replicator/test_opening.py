@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from protocol.client import EARLIEST, LATEST
 from protocol.client.log_calls import Fetched
 from protocol.client.metadata import Leader
+from protocol.client.mirror_calls import EpochEnd
 from protocol.errors import ProtocolError
 from protocol.records.building import build_batch
 from protocol.records.header import iter_headers
@@ -18,13 +19,16 @@ from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.opening import Opener
+from replicator.target_history import written_of
 from transfer.endpoint import Chunk
-from transfer.ledger import Lineage, PartitionLedger, ProducerState
-from transfer.offset_map import OffsetMap
+from transfer.epochs import Epochs
+from transfer.ledger import NOT_TOLD, Copied, Lineage, PartitionLedger, ProducerState, book_into
+from transfer.offset_map import OffsetMap, Run
 from transfer.rewrite import plan, seal
 
 SOURCE = Lineage("c1", "s1", "orders", 0)
 TARGET = Lineage("c2", "t1", "east.orders", 0)
+SIDES = {"source": SOURCE, "target": TARGET}
 
 
 @dataclass
@@ -164,3 +168,97 @@ async def test_what_cannot_be_recognised_may_have_used_up_sequence_numbers(
     assert all(gap.reason.endswith("perhaps copied before") for gap in entry.ledger.gaps)
     assert entry.ledger.records == 3 * (4 - len(gone))
     assert entry.producer == (None if gone else ProducerState(8, 0, 12))
+
+
+_NOT_KNOWN = EpochEnd(-1, -1)
+
+
+@dataclass
+class Led(Side):
+    """A side whose leader is of an epoch; `ended` is what it says of any other."""
+
+    epoch: int = 0
+    ended: EpochEnd = _NOT_KNOWN
+    questions: list[tuple[int, int]] = field(default_factory=list)
+
+    async def leader(self, tp: TopicPartition) -> Leader:
+        return Leader(1, self.epoch)
+
+    async def epoch_ends_at(
+        self, node: int, wanted: dict[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd]:
+        self.questions += wanted.values()
+        return dict.fromkeys(wanted, self.ended)
+
+
+def lost_and_filled(epoch: int, ended: EpochEnd) -> tuple[Side, Led]:
+    """The target has the first two batches of four, and others' records where the last two were."""
+    source, target = clusters(4, source_first=0, at_target=2)
+    others = [build_batch([Record(0, 5, b"k", b"other")] * 3, base_offset=at) for at in (6, 9)]
+    return source, Led(target.data + b"".join(others), 0, 12, epoch=epoch, ended=ended)
+
+
+def copied_whole(source: Lineage, target: Lineage) -> Entry:
+    ledger = PartitionLedger(source, target, OffsetMap(0, 0))
+    ledger.add(Copied((Run(0, 0, 12),), 12, 12, 0, ()))
+    return Entry(ledger, at_target=Epochs([(3, 0)]))
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("when", ["for the first time", "not now"])
+async def test_a_topic_whose_id_is_told_only_now_and_then_is_asked_for_what_it_has(
+    side: str, when: str
+) -> None:
+    """As while brokers are upgraded, when leaders change most."""
+    source, target = lost_and_filled(4, EpochEnd(3, 6))
+    unknown = [each._replace(topic_id=NOT_TOLD) if name == side else each for name, each in SIDES.items()]
+    before, now = (unknown, SIDES.values()) if when == "for the first time" else (SIDES.values(), unknown)
+    beginning = await opener(source, target).open(copied_whole(*before), *now, start_at=None)
+    assert target.questions == [(3, 4)]
+    assert beginning.entry.ledger.next_source_offset == 6
+
+
+async def test_a_target_restored_to_an_earlier_state_is_compared_with_what_was_copied() -> None:
+    """Its leader epochs went back, and its log was filled again."""
+    source, target = lost_and_filled(2, EpochEnd(2, 12))
+    beginning = await opener(source, target).open(copied_whole(SOURCE, TARGET), SOURCE, TARGET, start_at=None)
+    entry = beginning.entry
+    assert target.questions == [(2, 2)]
+    assert entry.ledger.next_source_offset == 6
+    assert entry.at_target.last == 2
+
+
+async def test_an_epoch_between_two_that_are_known_is_asked_further() -> None:
+    source, target = lost_and_filled(6, EpochEnd(4, 20))
+    entry = copied_whole(SOURCE, TARGET)
+    entry.at_target = Epochs([(3, 0), (5, 12)])
+    ends = {5: EpochEnd(4, 20), 3: EpochEnd(3, 6)}
+
+    async def answer(
+        node: int, wanted: dict[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd]:
+        return {tp: ends[epoch] for tp, (epoch, _) in wanted.items()}
+
+    target.epoch_ends_at = answer  # type: ignore[method-assign]
+    beginning = await opener(source, target).open(entry, SOURCE, TARGET, start_at=None)
+    assert beginning.entry.ledger.next_source_offset == 6
+
+
+async def test_what_only_its_content_has_told_is_of_any_epoch_up_to_the_leaders() -> None:
+    """The next leader may know the earlier epoch to beyond it, with other records."""
+    source, whole = clusters(4, source_first=0, at_target=4)
+    target = Led(whole.data, 0, 12, epoch=5, ended=EpochEnd(3, 6))
+    beginning = await opener(source, target).open(copied_whole(SOURCE, TARGET), SOURCE, TARGET, start_at=None)
+    entry = beginning.entry
+    assert entry.ledger.next_source_offset == 12
+    assert not written_of(entry).kept(3, 20)
+    assert written_of(entry).kept(5, 12)
+
+
+def test_what_is_known_of_what_the_target_lost_is_not_known_of_what_took_its_place() -> None:
+    entry = copied_whole(SOURCE, TARGET)
+    entry.at_target = Epochs([(3, 0), (4, 8)])
+    lost = Copied((Run(12, 7, 1),), 13, 1, 0, (), first_source_offset=12, target_epoch=4)
+    book_into(entry.ledger, lost)
+    entry.reached(lost, 12)
+    assert not written_of(entry).kept(3, 8)

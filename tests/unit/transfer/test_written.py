@@ -47,3 +47,10 @@ def test_a_write_before_the_end_is_behind_a_loss():
     written.led_by(4)
     written.acknowledged(5, 2)
     assert (written.end, written.epochs) == (7, Epochs([(3, 0), (4, 5)]))
+
+
+def test_an_epoch_between_two_that_are_known_tells_nothing_of_the_earlier_one():
+    """It may have begun earlier than that one ended here (KIP-279)."""
+    written = Written(Epochs([(3, 0), (5, 10)]), 10)
+    assert not written.kept(4, 20)
+    assert written.kept(3, 10)

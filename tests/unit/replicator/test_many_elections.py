@@ -1,0 +1,78 @@
+"""Elections one after the other at a link's target, brokers that have not heard of them, and answers that
+come late: what was acknowledged and is gone is copied again, or on record as a gap (I7).
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.link_in_memory import (
+    BEHIND,
+    BUMP,
+    FLAP,
+    FLAP_FILLED,
+    GIVE_UP,
+    HAND_OVER,
+    LATE_ANSWERS,
+    LOSE,
+    LOSE_THERE,
+    MORE,
+    MOVE,
+    OTHERS_WRITE,
+    PAUSE,
+    RESTART,
+    SLOW,
+    STALE,
+    USURP,
+    ZOMBIE,
+    Case,
+    copy,
+)
+from tests.support.target_in_memory import LATE, LOST, OK, UNHEARD
+
+_WAITS_S = [0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.2, 2.0]
+_ELECTIONS = [LOSE_THERE, USURP, MOVE, BUMP, BEHIND, FLAP, FLAP_FILLED, OTHERS_WRITE]
+_BROKERS = [STALE, ZOMBIE, SLOW, LATE_ANSWERS]
+_COMMANDS = [*_ELECTIONS, *_BROKERS, MORE, RESTART, GIVE_UP, PAUSE, HAND_OVER, LOSE]
+_CASES = st.builds(
+    Case,
+    once=st.booleans(),
+    batches=st.lists(st.integers(0, 3), min_size=1, max_size=20),
+    chunks=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    produces=st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=8),
+    commands=st.lists(st.tuples(st.sampled_from(_WAITS_S), st.sampled_from(_COMMANDS)), max_size=8),
+)
+
+
+@settings(deadline=None)
+@given(_CASES)
+def test_whoever_leads_the_target_nothing_is_passed_over(case: Case) -> None:
+    copy(case).check(once=False)
+
+
+def test_an_epoch_between_two_that_are_known_says_nothing_of_the_earlier_one() -> None:
+    """The broker that leads last has others' records where the earlier epoch went on elsewhere (KIP-279)."""
+    copy(Case(once=False, batches=[1], commands=[(0.002, USURP), (0.0, FLAP), (0.2, FLAP)])).check(once=False)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.05])
+def test_a_leader_that_was_replaced_is_not_gone_back_to(wait_s: float) -> None:
+    """It does not know, and neither does every broker that is asked who leads."""
+    more = [(wait_s, MORE), (0.05, MORE), (0.05, MORE), (0.05, MORE)]
+    commands = [(0.1, BEHIND), (0.0, STALE), (0.0, ZOMBIE), (0.0, FLAP_FILLED), *more]
+    copy(Case(once=False, batches=[1] * 4, commands=commands)).check(once=False)
+
+
+@pytest.mark.parametrize("ms", [10, 20, 30, 40])
+def test_an_answer_of_the_leader_before_is_waited_for_before_the_next_one_is_asked(ms: int) -> None:
+    commands = [(0.1, LATE_ANSWERS), (0.0, BEHIND), (0.0, ZOMBIE), (0.01, MORE), (ms / 1000, FLAP_FILLED)]
+    copy(Case(once=False, batches=[1] * 4, commands=commands)).check(once=False)
+
+
+@pytest.mark.parametrize("ms", [7, 8])
+def test_a_write_over_an_election_is_of_the_later_leader(ms: int) -> None:
+    """The earlier one comes back with what others wrote to it alone."""
+    commands = [(ms / 1000, BEHIND), (0.0, OTHERS_WRITE), (0.0, FLAP), (0.3, FLAP)]
+    copy(Case(once=False, batches=[1] * 3, chunks=(3,), commands=commands)).check(once=False)
