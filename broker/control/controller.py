@@ -74,8 +74,8 @@ class Controller:
         self._listener = listener
         self._unclean = unclean
         self._learn = learn
-        self._learned: set[str] = set()
-        """Topics whose settings this reign has asked for."""
+        self._learned: dict[str, bytes] = {}
+        """Topics whose settings this reign has asked for, and their ids: one of the same name is another."""
         self._settings_touched: set[str] = set()
         self._guarded = guarded
         self._rebalancing = rebalancing
@@ -384,10 +384,12 @@ class Controller:
 
     def _ask_settings(self, leaderless: Iterable[TopicPartition]) -> None:
         """Before the first of its partitions had no leader, nobody wanted to know them."""
-        new = {each.topic for each in leaderless} - self._learned
+        topics = self.core.topics if self.core is not None else {}
+        named = {each.topic: topics[each.topic].topic_id for each in leaderless if each.topic in topics}
+        new = {name: topic_id for name, topic_id in named.items() if self._learned.get(name) != topic_id}
         if new:
             self._learned |= new
-            self._settings_touched |= new
+            self._settings_touched |= new.keys()
             self._wake.set()
 
     async def _look_at_settings(self, core: ControllerCore, reign: Reign) -> None:
