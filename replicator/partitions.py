@@ -145,7 +145,7 @@ class Partitions:
             self._source.look_again(account.tp)
         elif ledger.source.topic_id == NOT_TOLD != here or ledger.target.topic_id == NOT_TOLD != there:
             account.state, account.reason = State.WAITING, "its topic's id is told now"
-        elif lost := self._sink.led_by(account.target, _epoch(topic.target, account.target.partition)):
+        elif lost := self._sink.led_by(account.target, *_led(topic.target, account.target.partition)):
             account.state, account.reason = State.WAITING, lost
 
     def _start(self, account: Account) -> None:
@@ -438,9 +438,10 @@ class Partitions:
         )
 
 
-def _epoch(topic: TopicMetadata, number: int) -> int:
+def _led(topic: TopicMetadata, number: int) -> tuple[int, int]:
+    """By whom, and in which epoch."""
     partition = topic.partitions.get(number)
-    return -1 if partition is None else partition.leader_epoch
+    return (-1, -1) if partition is None else (partition.leader, partition.leader_epoch)
 
 
 def _leader(topic: TopicMetadata | None, number: int) -> int:

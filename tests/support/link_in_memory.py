@@ -285,6 +285,8 @@ async def _copy(case: Case, monkeypatch: pytest.MonkeyPatch) -> Outcome:
                     if task.done():
                         task.result()
                         raise AssertionError("the link ended by itself")
+                if driving[2].done():
+                    driving[2].result()
     finally:
         for task in driving:
             task.cancel()

@@ -77,7 +77,7 @@ class _Log:
 
     @property
     def epoch(self) -> int:
-        return self.epochs[-1][0]
+        return self.epochs[-1][0] if self.epochs else -1
 
     def copied(self) -> _Log:
         """What this broker has, without what belongs to a transaction that is open."""

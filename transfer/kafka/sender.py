@@ -82,6 +82,11 @@ class BrokerSender:
         """For a connection, or until it takes more bytes."""
         self._closed = False
 
+    @property
+    def connected(self) -> bool:
+        """Whether the connection that it writes over stands."""
+        return self._connection is not None and not self._connection.closed
+
     def wake(self, lane: ProduceLane) -> None:
         """Says that `lane` may have a batch to send."""
         self._ready[lane] = None

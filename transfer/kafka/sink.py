@@ -192,12 +192,17 @@ class KafkaSink:
         sender = self._senders.get(lane.leader)
         return lane.troubled or sender is None or not sender.answers
 
-    def led_by(self, tp: TopicPartition, epoch: int) -> str:
-        """Tells of the leader epoch that the target names now: one that is new here is asked what it has,
-        also where nothing is to be written. What is known to be lost; empty: nothing."""
+    def led_by(self, tp: TopicPartition, node: int, epoch: int) -> str:
+        """Tells of the leader and its epoch that the target names now: one that is new here is asked what it
+        has, also where nothing is to be written. What is known to be lost; empty: nothing."""
         lane = self._lanes.get(tp)
         if lane is not None and lane.leader >= 0 and lane.written.doubts(epoch):
-            self._leave(lane)
+            sender = self._senders.get(node)
+            if lane.leader == node and epoch == lane.written.epoch + 1 and sender and sender.connected:
+                # Nobody else can have led: an ISR has shrunk (Kafka before 3.6), or replicas are other ones.
+                lane.written.led_by(epoch)
+            else:
+                self._leave(lane)
         return self._lost_there.get(tp, "")
 
     async def _end_transactions(self) -> None:

@@ -76,3 +76,12 @@ def test_a_write_over_an_election_is_of_the_later_leader(ms: int) -> None:
     """The earlier one comes back with what others wrote to it alone."""
     commands = [(ms / 1000, BEHIND), (0.0, OTHERS_WRITE), (0.0, FLAP), (0.3, FLAP)]
     copy(Case(once=False, batches=[1] * 3, chunks=(3,), commands=commands)).check(once=False)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_an_epoch_that_rises_while_nobody_else_leads_is_no_alarm(once: bool) -> None:
+    """As Kafka before 3.6 did where an ISR shrinks: each stop of a follower."""
+    for ms in range(10, 60, 10):
+        outcome = copy(Case(once=once, batches=[1] * 30, commands=[(ms / 1000, BUMP)]))
+        outcome.check(once=True)
+        assert outcome.reasons == []
