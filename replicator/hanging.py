@@ -53,7 +53,8 @@ async def hanging(
 async def open_transactions(
     client: ClusterClient, brokers: Collection[int], tps: Collection[TopicPartition]
 ) -> tuple[list[Hanging], list[Hanging]]:
-    """Those that nobody will end, and those that their coordinators have still to end. Raises as before."""
+    """Those that nobody will end, and those that their coordinators have still to end. Raises ProtocolError
+    while a broker does not say what it coordinates."""
     stable, _ = await readable_ends(client, tps)
     ends, _ = await readable_ends(client, stable.keys(), Isolation.READ_UNCOMMITTED)
     waiting = [tp for tp, end in ends.items() if stable[tp] < end]

@@ -104,7 +104,10 @@ async def same_until(runs: OffsetMap, start: int, end: int, source: Window, targ
 
 def pairs(runs: OffsetMap, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Offsets at the target from `start` to before `end`, and at the source."""
-    for run in runs:
+    for at in range(runs.number_at(start), len(runs)):
+        run = runs[at]
+        if run.target >= end:
+            return
         for number in range(max(start - run.target, 0), min(end - run.target, run.length)):
             yield run.target + number, run.source + number
 
@@ -191,8 +194,8 @@ def _before_transactions(runs: OffsetMap, offset: int) -> int:
     """The leader may have records of a transaction up to there and not its end, or another end came since:
     the last ones are looked at again. Markers part runs, so a transaction is a run, or several where others
     write in between."""
-    last = sum(1 for run in runs if run.target < offset)
-    return min(runs[max(last - _TRANSACTIONS, 0)].target, offset) if len(runs) else offset
+    first = max(runs.number_at(offset - 1) - _TRANSACTIONS + 1, 0)
+    return min(runs[first].target, offset) if len(runs) else offset
 
 
 def written_of(entry: Entry) -> Written:

@@ -136,6 +136,10 @@ class OffsetMap:
             return Translation(there[index + 1], True)
         return Translation(there_end, position <= here_end)
 
+    def number_at(self, target_offset: int) -> int:
+        """The number of the run that holds a target offset, or of the last one before it; 0 before all."""
+        return max(bisect_right(self._targets, target_offset) - 1, 0)
+
     def between(self, source_start: int, source_end: int) -> OffsetMap:
         """A copy of the part that covers `source_start ≤ offset < source_end`."""
         start = min(max(self.source_start, source_start), self.source_end)

@@ -275,7 +275,7 @@ class Controller:
         self._delivery.begin(core)
         await self._delivery.connect(core.brokers)
         await self._write(core, reign, writes)
-        self._ask_settings(core.leaderless())
+        self._ask_settings(core.leaderless(core.topics))
         self._flag("deletions")
         self._flag("log_dirs")
         return sorted(core.deleting)
@@ -378,8 +378,7 @@ class Controller:
         """Of a topic, or (None) of all: whether a replica that was not in sync may lead may be another matter
         now, as in Kafka (TopicUncleanLeaderElectionEnable)."""
         if self.core is not None:
-            names = {each.topic for each in self.core.leaderless()}
-            self._settings_touched |= names if topic is None else names & {topic}
+            self._settings_touched |= self.core.topics.keys() if topic is None else {topic}
             self._wake.set()
 
     def _ask_settings(self, leaderless: Iterable[TopicPartition]) -> None:
@@ -394,13 +393,12 @@ class Controller:
 
     async def _look_at_settings(self, core: ControllerCore, reign: Reign) -> None:
         touched, self._settings_touched = self._settings_touched, set()
-        if not touched:
+        leaderless = core.leaderless(touched)
+        if not leaderless:
             return
         if self._learn is not None:
-            await self._learn(touched)
-        await self._write(
-            core, reign, core.reconsider(each for each in core.leaderless() if each.topic in touched)
-        )
+            await self._learn({each.topic for each in leaderless})
+        await self._write(core, reign, core.reconsider(leaderless))
 
     async def _write(self, core: ControllerCore, reign: Reign, writes: Sequence[StateWrite]) -> None:
         self._ask_settings(write.partition for write in writes if write.state.leader == NO_LEADER)

@@ -311,9 +311,19 @@ class ControllerCore(KnownCluster):
             self._together.heard((partition,))
             self._orders.isr_changed(partition)
 
-    def leaderless(self) -> list[TopicPartition]:
-        """Partitions without a leader."""
-        return [each for each, stored in self.states.items() if stored.state.leader == NO_LEADER]
+    def leaderless(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Partitions of these topics that have no leader."""
+        partitions = (
+            TopicPartition(name, index)
+            for name in topics
+            if name in self.topics
+            for index in self.topics[name].assignment
+        )
+        return [
+            each
+            for each in partitions
+            if (stored := self.states.get(each)) is not None and stored.state.leader == NO_LEADER
+        ]
 
     def reconsider(self, partitions: Iterable[TopicPartition]) -> list[StateWrite]:
         """Writes for partitions whose state turned out to be another one than was known."""

@@ -195,7 +195,7 @@ class Leaders:
 
     async def _readable(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
         """Up to where readers of committed records see them: a leader may have records of a transaction and
-        not the marker of its end. None for partitions that are not told about."""
+        not the marker of its end. Partitions that are not told about are left out."""
 
         async def one(tp: TopicPartition) -> int:
             return (await self._client.offset(tp, LATEST, isolation=Isolation.READ_COMMITTED)).offset
@@ -210,13 +210,13 @@ class Leaders:
 
 def _hidden(lane: ProduceLane, node: int, end: int) -> str:
     return (
-        f"broker {node} leads {lane.tp} now; of what was committed up to offset {lane.written.settled_end}"
+        f"broker {node} leads now; of what was committed up to offset {lane.written.settled_end}"
         f" readers see only what is before {end}: a transaction is open there"
     )
 
 
 def _told(lane: ProduceLane, node: int, answer: EpochEnd) -> str:
     return (
-        f"broker {node} leads {lane.tp} now and may not have all that was acknowledged up to offset"
+        f"broker {node} leads now and may not have all that was acknowledged up to offset"
         f" {lane.written.end}: leader epoch {answer.epoch} ended at {answer.end} in its log"
     )

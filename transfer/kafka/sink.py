@@ -278,7 +278,7 @@ class KafkaSink:
         if self._transactions is not None:
             self._transactions.stir()
 
-    def _begin_anew(self, lane: ProduceLane, pending: Pending, why: str) -> None:
+    def _begin_anew(self, lane: ProduceLane, pending: Pending | None, why: str) -> None:
         where = f"{lane.tp.topic}-{lane.tp.partition}"
         self._spoil(lane, f"{where}: {why}")
         kind = PositionLostError if self._transactions is None else AbortedError
@@ -347,8 +347,7 @@ class KafkaSink:
     def lost(self, lane: ProduceLane, why: str) -> None:
         """See `Listener`."""
         self._lost_there[lane.tp] = why
-        self._spoil(lane, why)
-        lane.close((PositionLostError if self._transactions is None else AbortedError)(why))
+        self._begin_anew(lane, None, why)
         if self._transactions is not None:
             self._transactions.stir()
 

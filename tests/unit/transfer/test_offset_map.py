@@ -127,3 +127,21 @@ def test_numbered_parts_put_together_are_the_whole(steps, size):
         whole.extend(OffsetMap.decode(part.encode()))
     whole.cover_to(made.source_end)
     assert whole == made
+
+
+def test_the_run_at_a_target_offset_or_the_last_one_before_it():
+    made = OffsetMap(0, 10)
+    for run in (Run(0, 10, 3), Run(3, 20, 2), Run(7, 22, 1)):
+        made.append(run)
+    assert [made.number_at(offset) for offset in (0, 10, 12, 13, 19, 20, 21, 22, 99)] == [
+        0,
+        0,
+        0,
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert OffsetMap(0, 10).number_at(5) == 0
