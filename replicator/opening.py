@@ -2,7 +2,7 @@
 
 Owns the check that progress still belongs to the data on both sides (cluster ids, topic ids, log ranges),
 and what to do when it does not: never a silent hole, never copying again what is there already. `begin` is
-pure; `Opener` asks the clusters and matches the target's tail (`transfer.tail`).
+pure; `Opener` asks the clusters and has the target's tail matched (`target_tails`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replicator.metrics import LinkMetrics
 from replicator.origin import Origin
 from replicator.own_transactions import OwnTransactions
 from replicator.target_history import TargetHistory
-from replicator.whole_batches import committed_chunk, whole_batches
+from replicator.target_tails import TargetTails
 from transfer.ledger import (
     ALL_COPIED,
     NOT_TOLD,
@@ -35,18 +35,11 @@ from transfer.ledger import (
     same_topic,
 )
 from transfer.offset_map import OffsetMap
-from transfer.rewrite import next_sequence, plan
-from transfer.tail import TailMatcher
 
 _log = logging.getLogger("isthmus.replicator")
 
 SOURCE_RECREATED, TARGET_RECREATED = "source topic re-created", "target topic re-created"
 """How the reasons of gaps about this begin."""
-
-_LONGEST_TAIL = 64 << 20
-"""Bytes of the target's tail that are compared; a link stores progress far more often than that."""
-
-_TAILS_AT_A_TIME = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +233,9 @@ class Opener:
         """`told`: see `begin`; `own`: see `TargetHistory`."""
         self._told = told
         self._history = TargetHistory(source, target, origin, own)
-        self._tails = asyncio.Semaphore(_TAILS_AT_A_TIME)
-        self._origin = origin
+        self._tails = TargetTails(source, target, metrics, origin)
         self._source = source
         self._target = target
-        self._metrics = metrics
 
     async def open(
         self,
@@ -260,19 +251,17 @@ class Opener:
             _check_known(source, start_at)
         leader = await self._target.leader(_tp(target))  # before anything is read there
         ranges = await self._ranges(_tp(source), _tp(target))
+        readable = ranges.source_first, ranges.source_end
         if entry is not None and _same(entry.ledger.source, source) and _same(entry.ledger.target, target):
-            readable = ranges.source_first, ranges.source_end
             kept = await self._history.kept(entry, leader, ranges.target_end, readable)
             ranges = replace(ranges, kept=kept)
         beginning = begin(
             entry, source, target, ranges, start_at=start_at, seen_end=seen_end, told=self._told
         )
         beginning.source_end = ranges.source_end
-        ledger = beginning.entry.ledger
         if entry is not None and entry.ledger.target.topic != target.topic:
             _say_renamed(entry.ledger.target.topic, target, ranges)
-        if ranges.target_end > ledger.runs.target_end and not beginning.entry.once:
-            beginning.gaps += await self._match_tail(beginning.entry, ranges)
+        beginning.gaps += await self._tails.match(beginning.entry, ranges.target_end, readable)
         beginning.entry.led_by(leader.epoch)
         return beginning
 
@@ -286,61 +275,6 @@ class Opener:
         (first, last), end = await asyncio.gather(of_source(), self._target.offset(target, LATEST))
         return Ranges(first, last, end.offset)
 
-    async def _match_tail(self, entry: Entry, ranges: Ranges) -> list[Gap]:
-        """Books what the target's tail already holds; returns the gaps found on the way. Nothing is booked
-        when a cluster does not answer in full. Where the tail is empty, reading finds a gap by itself.
-        """
-        async with self._tails:
-            return await self._match(entry, ranges)
-
-    async def _match(self, entry: Entry, ranges: Ranges) -> list[Gap]:
-        ledger = entry.ledger
-        tail = await self._tail(_tp(ledger.target), ledger.runs.target_end, ranges.target_end)
-        matcher = TailMatcher(tail, ledger.runs.target_end)
-        left_out: list[int] = []
-        position = first = max(ledger.next_source_offset, ranges.source_first)
-        while not matcher.done and position < ranges.source_end:
-            chunk = await committed_chunk(self._source, _tp(ledger.source), position)
-            if self._origin is not None:
-                chunk, offsets = self._origin.apply(chunk)
-                left_out += offsets
-            outs, refusal = plan(chunk)
-            if not all(matcher.offer(out) for out in outs) or refusal is not None:
-                break
-            position = chunk.next_offset
-        self._metrics.unrecognised.inc(matcher.left_over)
-        if matcher.left_over:
-            # Those may be this producer's, of records that the source has no more: what comes next would be
-            # taken for them where it has their sequence numbers.
-            entry.producer = None
-        gaps = _retention_hole(ledger, ranges.source_first) if matcher.has_tail else []
-        for gap in gaps:
-            ledger.add_gap(gap)
-            entry.epoch = -1
-        copied = matcher.copied()
-        if copied is not None:
-            _log.info("%s: %d records are at the target already", _tp(ledger.source), copied.records)
-            self._metrics.recognised.inc(copied.records)
-            passed = sum(offset < copied.next_source_offset for offset in left_out)
-            ledger.add(copied._replace(left_out=passed, first_source_offset=first))
-            entry.reached(copied, first)
-            if entry.producer is not None:
-                after = next_sequence(entry.producer.next_sequence, copied.records)
-                entry.producer = entry.producer._replace(next_sequence=after)
-        return gaps
-
-    async def _tail(self, tp: TopicPartition, start: int, end: int) -> list[memoryview]:
-        parts: list[memoryview] = []
-        size = 0
-        first = (await self._target.list_offsets({tp: EARLIEST}))[tp].offset
-        start = max(start, first)  # retention may have passed at the target too
-        while start < end and size < _LONGEST_TAIL:
-            found = await whole_batches(self._target, tp, start)
-            parts.append(found.batches)
-            size += found.batches.nbytes
-            start = found.next_offset
-        return parts
-
 
 def _say_renamed(before: str, target: Lineage, ranges: Ranges) -> None:
     """A link that has no progress in the new topic copies all of it, behind whatever stands there."""
@@ -352,15 +286,6 @@ def _say_renamed(before: str, target: Lineage, ranges: Ranges) -> None:
         )
     else:
         _log.info("%s-%d is filled anew, it was called %s before", target.topic, target.partition, before)
-
-
-def _retention_hole(ledger: PartitionLedger, source_first: int) -> list[Gap]:
-    """The part of the source that went before anybody could tell whether the target has it."""
-    start = ledger.next_source_offset
-    if source_first <= start:
-        return []
-    reason = "retention passed while the link was down; perhaps copied before"
-    return [Gap(start, source_first, reason, time.time_ns() // 1_000_000)]
 
 
 def _tp(lineage: Lineage) -> TopicPartition:

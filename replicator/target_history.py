@@ -145,7 +145,7 @@ class TargetHistory:
             start = min(written.epochs.common_end(*answer), end)
         if entry.once:
             start = _before_transactions(runs, start)
-            hung = await self._own.end(tp, end) if self._own is not None else None
+            hung = await self._own.end(tp, target_end) if self._own is not None else None
             start = start if hung is None else min(start, hung)
         if start >= end:
             if written.other(leader.epoch):
@@ -200,4 +200,4 @@ def _before_transactions(runs: OffsetMap, offset: int) -> int:
 
 def written_of(entry: Entry) -> Written:
     """What the target has acknowledged of an entry, or held before that began."""
-    return Written(entry.at_target, entry.ledger.runs.target_end)
+    return Written(entry.at_target, entry.ledger.runs.target_end, entry.ledger.lost_end)

@@ -167,6 +167,8 @@ class PartitionLedger:
     former_gaps: list[Gap] = field(default_factory=list)
     """Gaps of topics that had the source's name before: their offsets are not those of `source`."""
     notes: list[Note] = field(default_factory=list)
+    lost_end: int = 0
+    """Target offset up to where it was written once and lost since: a broker that has that may lead again."""
 
     @property
     def next_source_offset(self) -> int:
@@ -222,6 +224,7 @@ class PartitionLedger:
             for stretch in self.superseded
             if stretch.start < target_offset
         ]
+        self.lost_end = max(self.lost_end, self.runs.target_end)
         self._read_again(self.runs.to_source(target_offset).offset, reason, at_ms)
         if not len(
             self.runs
@@ -237,6 +240,7 @@ class PartitionLedger:
         """The target lost what it had acknowledged from `target_offset` on; copying goes on behind it."""
         gap = Gap(self.runs.to_source(target_offset).offset, self.next_source_offset, reason, at_ms)
         self.gaps.append(gap)
+        self.lost_end = max(self.lost_end, self.runs.target_end)
         self.runs.truncate_source(gap.start)
         self.runs.cover_to(gap.end)
         return gap
@@ -282,6 +286,7 @@ class PartitionLedger:
             "former_gaps": [list(gap) for gap in self.former_gaps],
             "superseded": [list(stretch) for stretch in self.superseded],
             "notes": [list(note) for note in self.notes],
+            "lost_end": self.lost_end,
         }
 
     @classmethod
@@ -305,6 +310,7 @@ class PartitionLedger:
                 former_gaps=[_gap(gap) for gap in data.get("former_gaps", ())],
                 superseded=[Superseded(*_gap(row)) for row in data.get("superseded", ())],
                 notes=[Note(str(text), int(at_ms)) for text, at_ms in data.get("notes", ())],
+                lost_end=int(data.get("lost_end", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, LedgerError):

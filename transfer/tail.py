@@ -3,34 +3,55 @@
 Owns the comparison, pure and without I/O. Progress is stored a moment after data is acknowledged, so after
 a crash the target may hold batches that no ledger knows. They were written in order, and the raw lane keeps
 payloads as they are; so the source's next batches are looked for, in order, in what stands behind the
-recorded end of the target. Batches of other producers in between are stepped over, and those of
-transactions, which may be aborted (a copy exactly once has its progress in them). What is not found is copied
-(at least once).
+recorded end of the target. Batches of other producers in between are stepped over. A copy at least once steps
+over those of transactions too, which may be aborted; one exactly once has its progress in them, so that it
+finds something only where a log stands again that it took for lost, or where progress was lost. What is not
+found is copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from protocol.errors import ProtocolError
 from protocol.records.header import HEADER_SIZE, BatchHeader, iter_headers, read_header
 from protocol.records.reading import read_records
 from protocol.records.record import Record
+from transfer.endpoint import Chunk
 from transfer.ledger import Copied
 from transfer.offset_map import Run
-from transfer.rewrite import Outgoing, seal
+from transfer.rewrite import AbortedFilter, Outgoing, seal
+
+
+class Placed(NamedTuple):
+    """A batch of the tail, at `pos` of a buffer."""
+
+    buf: memoryview
+    pos: int
+    header: BatchHeader
+
+
+def outside_transactions(chunk: Chunk) -> Iterator[Placed]:
+    """Batches that begin at the chunk's first offset or behind it and are in no transaction."""
+    for pos, header in iter_headers(chunk.batches):
+        if header.base_offset >= chunk.first_offset and not (header.is_control or header.is_transactional):
+            yield Placed(chunk.batches, pos, header)
+
+
+def committed(chunk: Chunk) -> Iterator[Placed]:
+    """Those that readers of committed records see. Raises DecodeError."""
+    aborted = AbortedFilter(chunk)
+    for pos, header in iter_headers(chunk.batches):
+        if not aborted.skips(pos, header) and header.base_offset >= chunk.first_offset:
+            yield Placed(chunk.batches, pos, header)
 
 
 class TailMatcher:
-    """Give it the target's tail from `start` on, then the source's batches in order until `done`."""
+    """Give it batches of the target's tail, then the source's batches in order until `done`."""
 
-    def __init__(self, tail: Sequence[memoryview], start: int = 0) -> None:
-        self._tail: list[tuple[memoryview, int, BatchHeader]] = [
-            (buf, pos, header)
-            for buf in tail
-            for pos, header in iter_headers(buf)
-            if header.base_offset >= start and not header.is_control and not header.is_transactional
-        ]
+    def __init__(self, tail: Iterable[Placed]) -> None:
+        self._tail = list(tail)
         self._next = 0
         self._within = 0
         """Records of the next one that were recognised: it may hold several batches of the source."""

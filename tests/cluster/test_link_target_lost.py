@@ -161,3 +161,58 @@ async def test_a_transaction_whose_end_is_lost_is_aborted_and_copied_again(sides
             found = [value for _, _, value, _ in await committed(cluster.brokers[2].bootstrap, copy)]
             assert found == expected
             assert await run.stop() == 0
+
+
+async def test_what_stands_there_again_is_not_copied_behind_it(sides):
+    """The broker whose records were taken for lost leads again, and has not heard of the one in between."""
+    source, cluster = sides
+    pair = Pair("isthmus", source.bootstrap, cluster.brokers[3].bootstrap)
+    links = {
+        once: pair.link(fresh("again"), exactly_once=once, replication_factor=3) for once in (False, True)
+    }
+    copies = {once: link.names().at_target(link.topics[0]) for once, link in links.items()}
+    values = {
+        tag: some(count, tag) for tag, count in (("kept", 20), ("lost", 15), ("between", 3), ("after", 5))
+    }
+    async with ClusterClient(pair.east) as east, ClusterClient(pair.west) as west:
+
+        async def write(tag, count):
+            for link in links.values():
+                await produce(east, link.topics[0], values[tag])
+                await copied_to(west, link, link.topics[0], count)
+
+        async def led_by(number):
+            found = (await west.metadata(list(copies.values()))).topics
+            rows = [found[copy].partitions[0] for copy in copies.values()]
+            return all((at.leader, at.isr) == (number, (number,)) for at in rows)
+
+        async def all_there(number, count):
+            bootstrap = cluster.brokers[number].bootstrap
+            return all([len(await committed(bootstrap, copy)) >= count for copy in copies.values()])
+
+        for once, link in links.items():
+            await create(east, link.topics[0])
+            await west.create_topics([NewTopic(copies[once], assignment={0: [1, 2]}, configs=_UNCLEAN)])
+        async with running(links[False]) as first, running(links[True]) as second:
+            await write("kept", 20)
+            cluster.brokers[2].kill()
+            await eventually(lambda: led_by(1), "the second broker is out of sync")
+            await write("lost", 35)
+            cluster.brokers[1].kill()
+            cluster.brokers[2].start()
+            await eventually(lambda: led_by(2), "the one with less leads")
+            await eventually(lambda: all_there(2, 35), "what was lost is copied again", 60)
+            await write("between", 38)
+            cluster.brokers[2].kill()
+            cluster.brokers[1].start()
+            await eventually(lambda: led_by(1), "the first one leads again, with all it had")
+            await eventually(lambda: all_there(1, 38), "what it does not have is copied again", 60)
+            await write("after", 43)
+            expected = [one.value for tag in values for one in values[tag]]
+            for once, run in ((False, first), (True, second)):
+                found = [
+                    value for _, _, value, _ in await committed(cluster.brokers[1].bootstrap, copies[once])
+                ]
+                assert found == expected, once
+                assert not run.partition(links[once].topics[0])["gaps"]
+                assert await run.stop() == 0

@@ -43,7 +43,7 @@ TAKE, PAUSE, HAND_OVER, TIME_OUT, FORGET = "take", "pause", "hand over", "time o
 STALL, LET_GO, COMPACT, LOSE_THERE, USURP = "stall", "let go", "compact", "lose there", "usurp"
 MOVE, BUMP, BEHIND, FLAP, FLAP_FILLED = "move", "bump", "behind", "flap", "flap, filled"
 STALE, ZOMBIE, SLOW, LATE_ANSWERS, MORE = "stale", "zombie", "slow", "late answers", "more"
-OTHERS_WRITE = "others write"
+OTHERS_WRITE, LOSE_PROGRESS = "others write", "lose progress"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
@@ -356,6 +356,9 @@ async def _command(
         elif command in (LOSE_THERE, USURP):
             outcome.lost_there = True
             target.lose(MIRROR, others=8 if command == USURP else 0)
+        elif command == LOSE_PROGRESS:
+            outcome.lost_there = True
+            target.lose(TopicPartition(_PROGRESS, 0), batches=1)
         elif command == COMPACT:
             outcome.source.compact()
         elif command == MOVE:

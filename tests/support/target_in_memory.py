@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, ClassVar
 
 from protocol.client import (
     EARLIEST,
     Broker,
     ClientError,
     Fetched,
+    Isolation,
     ListedOffset,
     Metadata,
     PartitionMetadata,
@@ -30,9 +28,7 @@ from protocol.client import (
 )
 from protocol.client.metadata import Leader
 from protocol.client.mirror_calls import EpochEnd
-from protocol.codec import decode
 from protocol.errors import ErrorCode, KafkaError
-from protocol.frames import encode_response
 from protocol.messages.produce_request import ProduceRequest
 from protocol.messages.produce_response import (
     PartitionProduceResponse,
@@ -40,13 +36,12 @@ from protocol.messages.produce_response import (
     TopicProduceResponse,
 )
 from protocol.records import Record, build_batch, read_header
-from protocol.records.header import BatchHeader
 from protocol.records.reading import read_records
 from protocol.types import TopicPartition
+from tests.support.connection_in_memory import WAY_S, Connection, segments
+from tests.support.log_in_memory import ABORT, COMMIT, Known, Log
+from tests.support.transactions_in_memory import Transactional, answer
 
-_REMEMBERED = 5
-_WAY_S, _APART_S = 0.003, 0.0001
-COMMIT, ABORT = b"\0\0\0\1", b"\0\0\0\0"
 OTHERS = b"of others"
 """The value of records that somebody else writes."""
 OK, LOST, UNHEARD, LATE = "ok", "lost", "unheard", "late"
@@ -54,117 +49,17 @@ OK, LOST, UNHEARD, LATE = "ok", "lost", "unheard", "late"
 and arrives when the next one of its partition has (a transaction's end: in the middle of the next one)."""
 
 
-@dataclass
-class _Known:
-    """What a partition knows of a producer id."""
-
-    epoch: int
-    recent: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-    """(sequence, records, base offset)"""
-
-
-@dataclass
-class _Log:
-    batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)
-    end: int = 0
-    producers: dict[int, _Known] = field(default_factory=dict)
-    node: int = 1
-    """Who leads."""
-    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    """Leader epochs and where they began."""
-    aside: _Log | None = None
-    """What the other broker has, where that is not the same."""
-
-    @property
-    def epoch(self) -> int:
-        return self.epochs[-1][0] if self.epochs else -1
-
-    def copied(self) -> _Log:
-        """What this broker has, without what belongs to a transaction that is open."""
-        same = _Log(list(self.batches), self.end, deepcopy(self.producers), self.node, list(self.epochs))
-        last = next((n for n, row in reversed(list(enumerate(same.batches))) if row[0].is_control), -1)
-        for number in range(last + 1, len(same.batches)):
-            if same.batches[number][0].is_transactional:
-                same.cut(same.batches[number][0].base_offset)
-                same.forget_lost()
-                break
-        return same
-
-    def forget_lost(self) -> None:
-        """What was known of producers by what is lost."""
-        for producer_id, known in list(self.producers.items()):
-            left = [one for one in known.recent if one[2] < self.end]
-            if not left:
-                del self.producers[producer_id]
-            known.recent.clear()
-            known.recent.extend(left)
-
-    def cut(self, end: int) -> None:
-        self.end = end
-        self.batches = [row for row in self.batches if row[0].base_offset < end]
-        self.epochs = [row for row in self.epochs if row[1] < end]
-
-    def elect(self, epoch: int) -> None:
-        """The other broker."""
-        self.node = 3 - self.node
-        self.begin(epoch)
-
-    def begin(self, epoch: int) -> None:
-        """A leader epoch."""
-        if self.epochs and self.epochs[-1][1] == self.end:
-            self.epochs.pop()
-        self.epochs.append((epoch, self.end))
-
-    def epoch_end(self, epoch: int) -> EpochEnd:
-        """As LeaderEpochFileCache.endOffsetFor."""
-        if epoch == self.epoch:
-            return EpochEnd(epoch, self.end)
-        later = [start for known, start in self.epochs if known > epoch]
-        before = [known for known, _ in self.epochs if known <= epoch]
-        return EpochEnd(before[-1] if before else epoch, later[0]) if later else EpochEnd(-1, -1)
-
-    def aborted(self, offset: int) -> Iterator[tuple[int, int]]:
-        """Producer ids and first offsets of transactions whose aborts stand behind an offset."""
-        begun: dict[int, int] = {}
-        for header, batch in self.batches:
-            if not header.is_control and header.is_transactional:
-                begun.setdefault(header.producer_id, header.base_offset)
-            elif header.is_control:
-                first = begun.pop(header.producer_id, None)
-                (marker,) = read_records(memoryview(batch), 0, header)
-                if first is not None and marker.key == ABORT and header.base_offset >= offset:
-                    yield header.producer_id, first
-
-    def put(self, batch: bytes) -> int:
-        base = self.end
-        placed = base.to_bytes(8, "big") + batch[8:12] + self.epoch.to_bytes(4, "big") + batch[16:]
-        header = read_header(placed)
-        self.batches.append((header, placed))
-        self.end = header.next_offset
-        return base
-
-
-@dataclass
-class _Transactional:
-    """A transactional id at its coordinator."""
-
-    producer: ProducerId
-    state: str = "empty"
-    tps: set[TopicPartition] = field(default_factory=set)
-    last: ProducerId | None = None
-    """Its epoch before the one that it asked for (KIP-360), which it may ask for again."""
-
-
 class TargetInMemory:
     """What a link needs of a client. `produces`, `adds`, `ends` and `inits` say what becomes of requests."""
 
     cluster_id = "target"
+    brokers: ClassVar = {1: Broker("h", 1), 2: Broker("h", 2)}
     retry = RetryPolicy(total_s=10)
 
     def __init__(self, topics: Mapping[str, bytes]) -> None:
         """`topics`: their ids; each has one partition."""
         self._topics = dict(topics)
-        self.logs = {TopicPartition(name, 0): _Log() for name in topics}
+        self.logs = {TopicPartition(name, 0): Log() for name in topics}
         self.produces: Iterator[str] = iter(())
         self.adds: Iterator[str] = iter(())
         self.ends: Iterator[str] = iter(())
@@ -177,7 +72,7 @@ class TargetInMemory:
         """Each transaction is the last that its partitions remember of its producer."""
         self.lost: set[TopicPartition] = set()
         self.zombie_until = self.stale_until = 0.0
-        self.slow_s = _WAY_S
+        self.slow_s = WAY_S
         """How long a question about leader epochs takes."""
         self._stale: dict[str, TopicMetadata] = {}
         self._turn = 0
@@ -186,7 +81,7 @@ class TargetInMemory:
         """How long answers to Produce take, behind what they say has happened."""
         self._late: list[tuple[int, TopicPartition, str | None, bytes]] = []
         self._late_ends: list[tuple[str, ProducerId, bool]] = []
-        self._ids: dict[str, _Transactional] = {}
+        self._ids: dict[str, Transactional] = {}
         self._producer_ids = 0
 
     def topic_of(self, name: str) -> TopicMetadata:
@@ -198,8 +93,7 @@ class TargetInMemory:
 
     async def metadata(self, topics: Collection[str]) -> Metadata:
         await asyncio.sleep(0)
-        brokers = {1: Broker("h", 1), 2: Broker("h", 2)}
-        return Metadata("target", 1, brokers, {name: self._learned(name) for name in topics})
+        return Metadata("target", 1, self.brokers, {name: self._learned(name) for name in topics})
 
     def stale(self, seconds: float) -> None:
         """So long one of two brokers tells what it knows now."""
@@ -230,7 +124,7 @@ class TargetInMemory:
     async def epoch_ends_at(
         self, node: int, wanted: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochEnd | KafkaError]:
-        await asyncio.sleep(_WAY_S if next(iter(wanted)).topic.startswith("isthmus") else self.slow_s)
+        await asyncio.sleep(WAY_S if next(iter(wanted)).topic.startswith("isthmus") else self.slow_s)
         found: dict[TopicPartition, EpochEnd | KafkaError] = {}
         for tp, (epoch, current) in wanted.items():
             log = self._zombie(tp, node) or self.logs[tp]
@@ -241,26 +135,47 @@ class TargetInMemory:
             )
         return found
 
-    async def connection_to(self, node: int, lane: str) -> _Connection:
-        return _Connection(self, node)
+    async def connection_to(self, node: int, lane: str) -> Connection:
+        return Connection(self, node)
 
     async def list_offsets(
-        self, spots: Mapping[TopicPartition, int], **_: object
+        self,
+        spots: Mapping[TopicPartition, int],
+        *,
+        isolation: int = Isolation.READ_UNCOMMITTED,
+        **_: object,
     ) -> dict[TopicPartition, ListedOffset]:
         await asyncio.sleep(0)
         return {
-            tp: ListedOffset(0 if spot == EARLIEST else self.logs[tp].end, -1, -1)
+            tp: ListedOffset(0 if spot == EARLIEST else self._readable(tp, isolation), -1, -1)
             for tp, spot in spots.items()
         }
 
-    async def offset(self, tp: TopicPartition, spot: int, **_: object) -> ListedOffset:
-        return (await self.list_offsets({tp: spot}))[tp]
-
-    async def fetch(self, tp: TopicPartition, offset: int, **_: object) -> Fetched:
-        await asyncio.sleep(0)
+    def _readable(self, tp: TopicPartition, isolation: int) -> int:
         log = self.logs[tp]
-        rest = b"".join(batch for header, batch in log.batches if header.next_offset > offset)
+        return log.stable if isolation == Isolation.READ_COMMITTED else log.end
+
+    async def offset(self, tp: TopicPartition, spot: int, *, isolation: int = 0, **_: object) -> ListedOffset:
+        return (await self.list_offsets({tp: spot}, isolation=isolation))[tp]
+
+    async def fetch(self, tp: TopicPartition, offset: int, *, isolation: int = 0, **_: object) -> Fetched:
+        await asyncio.sleep(0)
+        log, end = self.logs[tp], self._readable(tp, isolation)
+        rest = b"".join(batch for header, batch in log.batches if offset < header.next_offset <= end)
         return Fetched(tp, memoryview(rest), log.end, log.end, 0, tuple(log.aborted(offset)))
+
+    async def spread_once(
+        self, items: Mapping[TopicPartition, Any], call: Any
+    ) -> Mapping[TopicPartition, Any]:
+        found: dict[TopicPartition, Any] = {}
+        for tp, item in items.items():
+            found |= await call((await self.leader(tp)).node, {tp: item})
+        return found
+
+    async def send_to(self, node: int, request: Any, **_: object) -> Any:
+        """Broker 1 coordinates all transactions."""
+        await asyncio.sleep(WAY_S)
+        return answer(request, self._ids if node == 1 else {}, self.logs)
 
     async def produce(self, tp: TopicPartition, batch: bytes, **_: object) -> int:
         await asyncio.sleep(0)
@@ -277,7 +192,7 @@ class TargetInMemory:
     async def init_transactional_producer(
         self, name: str, timeout_ms: int, producer: ProducerId | None = None, *, retry: object = None
     ) -> ProducerId:
-        await asyncio.sleep(_WAY_S)
+        await asyncio.sleep(WAY_S)
         fate = next(self.inits, OK)
         if fate == LOST:
             raise ClientError("the request was lost")
@@ -290,7 +205,7 @@ class TargetInMemory:
         known = self._ids.get(name)
         if known is None:
             self._producer_ids += 1
-            known = self._ids[name] = _Transactional(ProducerId(self._producer_ids, 0))
+            known = self._ids[name] = Transactional(ProducerId(self._producer_ids, 0))
             return known.producer
         if producer is not None and producer == known.last:
             return known.producer
@@ -309,7 +224,7 @@ class TargetInMemory:
     async def add_to_transaction(
         self, name: str, producer: ProducerId, tps: Collection[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        await asyncio.sleep(_WAY_S)
+        await asyncio.sleep(WAY_S)
         fate = next(self.adds, OK)
         if fate == LOST:
             raise ClientError("the request was lost")
@@ -323,7 +238,7 @@ class TargetInMemory:
         return dict.fromkeys(tps, ErrorCode.NONE)
 
     async def end_transaction(self, name: str, producer: ProducerId, *, commit: bool) -> None:
-        await asyncio.sleep(_WAY_S)
+        await asyncio.sleep(WAY_S)
         fate = next(self.ends, OK)
         if fate == LATE:
             self._late_ends.append((name, producer, commit))
@@ -359,11 +274,11 @@ class TargetInMemory:
                 self._complete(known, commit=False)
                 known.state = "aborted"
 
-    def lose(self, tp: TopicPartition, others: int = 0) -> None:
-        """The last two batches, by an unclean election, and what is known by them of their producers. Of a
+    def lose(self, tp: TopicPartition, others: int = 0, batches: int = 2) -> None:
+        """The last `batches`, by an unclean election, and what is known by them of their producers. Of a
         transaction all is lost or nothing. `others` write so many records where those were."""
         log, epoch = self.logs[tp], self.logs[tp].epoch + 1
-        kept = log.batches[:-2]
+        kept = log.batches[:-batches]
         while kept and kept[-1][0].is_transactional and not kept[-1][0].is_control:
             kept.pop()
         log.aside = log.copied()
@@ -387,7 +302,7 @@ class TargetInMemory:
         """The same broker leads in a later epoch."""
         self.logs[tp].begin(self.last_epoch(self.logs[tp]) + 1)
 
-    def last_epoch(self, log: _Log) -> int:
+    def last_epoch(self, log: Log) -> int:
         return max(log.epoch, log.aside.epoch if log.aside is not None else 0)
 
     def fall_behind(self, tp: TopicPartition) -> None:
@@ -413,7 +328,7 @@ class TargetInMemory:
                 self._complete(known, commit=False)
                 known.state = "aborted"
 
-    def _zombie(self, tp: TopicPartition, node: int) -> _Log | None:
+    def _zombie(self, tp: TopicPartition, node: int) -> Log | None:
         if asyncio.get_running_loop().time() >= self.zombie_until or self.logs[tp].node == node:
             return None
         return self.logs[tp].aside
@@ -425,7 +340,7 @@ class TargetInMemory:
             if tp not in held:
                 log.producers.clear()
 
-    def _complete(self, known: _Transactional, *, commit: bool) -> None:
+    def _complete(self, known: Transactional, *, commit: bool) -> None:
         marker = build_batch(
             [Record(0, 1, COMMIT if commit else ABORT, b"")],
             producer_id=known.producer.producer_id,
@@ -436,7 +351,7 @@ class TargetInMemory:
         for tp in sorted(known.tps):
             log = self.logs[tp]
             log.put(marker)
-            log.producers.setdefault(known.producer.producer_id, _Known(known.producer.epoch))
+            log.producers.setdefault(known.producer.producer_id, Known(known.producer.epoch))
             self._bump(log.producers[known.producer.producer_id], known.producer.epoch)
         known.tps.clear()
         if self.forgets:
@@ -444,13 +359,13 @@ class TargetInMemory:
         if commit:
             self.on_commit()
 
-    def _bump(self, producer: _Known, epoch: int) -> None:
+    def _bump(self, producer: Known, epoch: int) -> None:
         if epoch > producer.epoch:
             producer.epoch = epoch
             producer.recent.clear()
 
     def _append(
-        self, tp: TopicPartition, transactional_id: str | None, batch: bytes, log: _Log | None = None
+        self, tp: TopicPartition, transactional_id: str | None, batch: bytes, log: Log | None = None
     ) -> tuple[ErrorCode, int]:
         log, header = log or self.logs[tp], read_header(batch)
         if any(record.value in self.refuses for record in read_records(memoryview(batch), 0, header)):
@@ -465,7 +380,7 @@ class TargetInMemory:
             if owner.producer != (header.producer_id, header.producer_epoch) or tp not in owner.tps:
                 return ErrorCode.INVALID_TXN_STATE, -1
         if known is None:
-            known = log.producers[header.producer_id] = _Known(header.producer_epoch)
+            known = log.producers[header.producer_id] = Known(header.producer_epoch)
         elif header.producer_epoch > known.epoch and header.base_sequence:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
         self._bump(known, header.producer_epoch)
@@ -484,7 +399,7 @@ class TargetInMemory:
             (
                 TopicPartition(topic.name, data.index),
                 request.transactional_id,
-                b"".join(_segments(data.records)),
+                b"".join(segments(data.records)),
             )
             for topic in request.topic_data
             for data in topic.partition_data
@@ -536,49 +451,3 @@ class TargetInMemory:
             into = open_.setdefault(header.producer_id, {}) if header.is_transactional else found
             into |= {record.offset: record for record in records}
         return dict(sorted(found.items()))
-
-
-class _Connection:
-    def __init__(self, cluster: TargetInMemory, node: int) -> None:
-        self._cluster = cluster
-        self._node = node
-        self._arrival = self._heard = 0.0
-        self.closed = self.full = self.retired = False
-
-    def version_of(self, request: Any, highest: int | None = None) -> int:
-        return min(12, highest or 12)
-
-    def call(self, request: Any, version: int, body: list[Any], answered: Callable[[Any], None]) -> bool:
-        if self.closed:
-            return False
-        produced = decode(ProduceRequest, version, b"".join(body))
-        loop = asyncio.get_running_loop()
-        self._arrival = max(loop.time() + _WAY_S, self._arrival + _APART_S)  # requests stay in order
-        loop.call_at(self._arrival, self._arrive, produced, version, answered)
-        return True
-
-    def _arrive(self, produced: ProduceRequest, version: int, answered: Callable[[Any], None]) -> None:
-        if self.closed:
-            answered(ClientError("the connection is closed"))
-            return
-        try:
-            response = self._cluster.produced(produced, self._node)
-        except ClientError as error:
-            self.closed = True
-            answered(error)
-            return
-        frame = memoryview(b"".join(encode_response(response, version, 1))[4:])
-        late = self._cluster.answer_late_s
-        if not late and self._heard <= asyncio.get_running_loop().time():
-            answered(frame)
-            return
-        loop = asyncio.get_running_loop()
-        self._heard = max(self._heard, loop.time() + late)
-        loop.call_at(self._heard, answered, frame)
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-def _segments(records: Any) -> Iterable[bytes]:
-    return map(bytes, records) if isinstance(records, list) else [bytes(records)]

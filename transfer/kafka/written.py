@@ -12,11 +12,11 @@ from transfer.epochs import Epochs
 class Written:
     """Of one partition: up to where, and in which epochs."""
 
-    __slots__ = ("_noted", "end", "epoch", "epochs", "settled_end")
+    __slots__ = ("_noted", "end", "epoch", "epochs", "lost_end", "settled_end")
 
-    def __init__(self, epochs: Epochs | None = None, end: int = -1) -> None:
+    def __init__(self, epochs: Epochs | None = None, end: int = -1, lost_end: int = 0) -> None:
         """`epochs` of what was acknowledged up to offset `end`; the leader that has it all is of the last of
-        them, or of a later one."""
+        them, or of a later one. `lost_end`: how far it once was, before it was lost there."""
         self.epochs = epochs.copy() if epochs is not None else Epochs()
         self.end = end
         """Offset behind what was acknowledged last; -1: nothing was."""
@@ -25,11 +25,13 @@ class Written:
         self.settled_end = end
         """The same of what readers see: with transactions, of those that were committed."""
         self._noted = self.epoch
+        self.lost_end = lost_end
 
     def acknowledged(self, base_offset: int, records: int) -> None:
         """The leader took that many records there."""
         if base_offset < self.end:  # something is lost there
             self.epochs.cut(base_offset)
+            self.lost_end = max(self.lost_end, self.end)
             self._noted = -1
         if self._noted != self.epoch:
             self.epochs.reached(self.epoch, base_offset)
@@ -57,7 +59,13 @@ class Written:
         return -1 < epoch < self.epoch and self.end > 0
 
     def kept(self, epoch: int, end: int) -> bool:
-        """Whether a log has all of it that has no epoch of it behind `epoch`, which ends at `end` there."""
-        return epoch < 0 or (
-            self.epochs.floor(epoch) in (epoch, -1) and self.epochs.common_end(epoch, end) >= self.end
+        """Whether a log has all of it, and nothing that was taken for lost: one that has no epoch of it
+        behind `epoch`, which ends at `end` there."""
+        if epoch < 0:
+            return True
+        common_end = self.epochs.common_end(epoch, end)
+        return (
+            self.epochs.floor(epoch) in (epoch, -1)
+            and common_end >= self.end
+            and (common_end == end or common_end >= self.lost_end)
         )

@@ -17,6 +17,7 @@ from tests.support.link_in_memory import (
     HAND_OVER,
     LATE_ANSWERS,
     LOSE,
+    LOSE_PROGRESS,
     LOSE_THERE,
     MORE,
     MOVE,
@@ -40,7 +41,7 @@ _APART_S = 3.0
 """Of elections: those that nobody notices between two looks are open (docs/status.md)."""
 _CASES = st.builds(
     Case,
-    once=st.just(False),  # the target in memory has no transactions that hang where others write in between
+    once=st.booleans(),
     batches=st.lists(st.integers(0, 3), min_size=1, max_size=20),
     chunks=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     produces=st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=8),
@@ -57,7 +58,27 @@ _CASES = st.builds(
 @settings(deadline=None)
 @given(_CASES)
 def test_whoever_leads_the_target_nothing_is_passed_over_where_each_election_is_noticed(case: Case) -> None:
-    copy(case).check(once=False)
+    copy(case).check(once=case.once)
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("election", [LOSE_THERE, USURP])
+def test_what_a_link_took_for_lost_and_stands_there_again_is_not_copied_behind_it(
+    election: str, once: bool
+) -> None:
+    """The broker that has it leads again before it has cut it off: while the link has nothing behind where
+    the logs part, and long after that."""
+    for wait_s in (*(number / 2000 for number in range(104, 120)), 3.0):
+        commands = [(0.1, election), (wait_s, FLAP), (0.01, MORE)]
+        copy(Case(once, batches=[1] * 10, commands=commands)).check(once=True)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_stands_behind_progress_that_was_lost_is_not_copied_again(once: bool) -> None:
+    """The progress topic itself loses its last records, and another worker takes the partition over."""
+    for ms in range(40, 160, 5):
+        commands = [(ms / 1000, LOSE_PROGRESS), (0.0, GIVE_UP), (0.01, MORE)]
+        copy(Case(once, batches=[1] * 30, commands=commands)).check(once=True)
 
 
 def test_an_epoch_between_two_that_are_known_says_nothing_of_the_earlier_one() -> None:

@@ -16,6 +16,7 @@ from protocol.records.building import build_batch
 from protocol.records.header import iter_headers
 from protocol.records.record import Record
 from protocol.types import TopicPartition
+from replicator import target_tails
 from replicator.entry_rows import Entry
 from replicator.metrics import LinkMetrics
 from replicator.opening import Opener
@@ -107,6 +108,13 @@ async def test_no_hole_no_gap() -> None:
     beginning = await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)
     assert beginning.gaps == []
     assert beginning.entry.ledger.next_source_offset == 12
+
+
+async def test_a_tail_is_recognised_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_tails, "_WINDOW", 1)
+    source, target = clusters(10, source_first=0, at_target=7)
+    ledger = (await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)).entry.ledger
+    assert (ledger.next_source_offset, ledger.records, len(ledger.runs)) == (21, 21, 1)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

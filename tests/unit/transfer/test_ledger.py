@@ -43,6 +43,7 @@ def test_a_stored_ledger_is_read_back_equal():
     made = ledger()
     made.rewind(8, "source truncated", 9)
     made.former_gaps.append(Gap(3, 3, "source topic re-created", 8))
+    made.target_ends(12, TARGET_LOST, 10)
     assert made != ledger()
     assert PartitionLedger.decode(made.encode()) == made
 
@@ -51,7 +52,7 @@ def test_a_ledger_without_the_newer_fields_is_read():
     old = {
         k: v
         for k, v in ledger().to_json().items()
-        if k not in ("superseded", "former_gaps", "notes", "left_out")
+        if k not in ("superseded", "former_gaps", "notes", "left_out", "lost_end")
     }
     assert PartitionLedger.from_json(old) == ledger()
 

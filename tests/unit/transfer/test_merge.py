@@ -14,7 +14,7 @@ from protocol.types import TopicPartition
 from transfer.endpoint import Chunk
 from transfer.merge import FEW, MOST_BYTES, MOST_UNPACKED, SMALL
 from transfer.rewrite import plan, seal
-from transfer.tail import TailMatcher
+from transfer.tail import TailMatcher, outside_transactions
 
 TP = TopicPartition("orders", 0)
 
@@ -171,7 +171,7 @@ def test_what_was_joined_is_recognised_at_the_target(count, codec, data):
         batch = bytearray(sealed(out))
         batch[:8] = offset.to_bytes(8, "big")
         tail, offset, left = tail + bytes(batch), offset + size, left[size:]
-    matcher = TailMatcher([memoryview(tail)])
+    matcher = TailMatcher(outside_transactions(Chunk(TP, memoryview(tail), 0, -1)))
     outs = planned(source, merge=False)
     assert all(matcher.offer(out) for out in outs)
     assert matcher.done
@@ -186,7 +186,7 @@ def test_a_joined_batch_with_another_record_in_it_is_not_taken_for_ours():
     (out,) = planned(stored([one(0), one(1), one(9)]))
     batch = bytearray(sealed(out))
     batch[:8] = (100).to_bytes(8, "big")
-    matcher = TailMatcher([memoryview(bytes(batch))])
+    matcher = TailMatcher(outside_transactions(Chunk(TP, memoryview(batch), 0, -1)))
     outs = planned(stored([one(0), one(1), one(2)]), merge=False)
     assert [matcher.offer(each) for each in outs] == [True, True, False]
     assert matcher.left_over == 1

@@ -8,10 +8,10 @@ from protocol.records.building import build_batch
 from protocol.records.compression import Codec
 from protocol.records.record import Record
 from protocol.types import TopicPartition
-from transfer.endpoint import Chunk
+from transfer.endpoint import AbortedTransaction, Chunk
 from transfer.offset_map import Run
 from transfer.rewrite import plan, seal
-from transfer.tail import TailMatcher
+from transfer.tail import TailMatcher, committed, outside_transactions
 
 TP = TopicPartition("orders", 0)
 
@@ -44,7 +44,7 @@ def at_target(outs, base, foreign=()):
 
 
 def match(outs, tail):
-    matcher = TailMatcher([tail] if tail.nbytes else [])
+    matcher = TailMatcher(outside_transactions(Chunk(TP, tail, 0, -1)))
     taken = 0
     for out in outs:
         if matcher.done or not matcher.offer(out):
@@ -128,3 +128,34 @@ def test_other_data_is_not_taken_for_ours():
     tail, _ = at_target(source(3, repeat=True), 0)
     matcher, taken = match(source(3), tail)
     assert (taken, matcher.copied(), matcher.left_over) == (0, None, 3)
+
+
+def test_what_is_committed_is_known_by_what_readers_are_told():
+    """A copy at least once takes no batch of a transaction for its own, one exactly once those of any."""
+    tail, offset, placed = b"", 100, {}
+    for name, producer, transactional, key in (
+        ("before", 5, True, None),
+        ("plain", -1, False, None),
+        ("aborted", 7, True, None),
+        ("committed", 8, True, None),
+        ("abort", 7, True, b"\0\0\0\0"),
+        ("commit", 8, True, b"\0\0\0\1"),
+        ("next of the same", 7, True, None),
+    ):
+        placed[offset] = name
+        tail += build_batch(
+            [Record(0, 5, key or b"k", name.encode())],
+            base_offset=offset,
+            producer_id=producer,
+            producer_epoch=0 if transactional else -1,
+            transactional=transactional,
+            control=key is not None,
+        )
+        offset += 1
+    chunk = Chunk(TP, memoryview(tail), 101, offset, aborted=(AbortedTransaction(7, 102),))
+    assert [placed[at.header.base_offset] for at in committed(chunk)] == [
+        "plain",
+        "committed",
+        "next of the same",
+    ]
+    assert [placed[at.header.base_offset] for at in outside_transactions(chunk)] == ["plain"]

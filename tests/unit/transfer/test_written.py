@@ -54,3 +54,26 @@ def test_an_epoch_between_two_that_are_known_tells_nothing_of_the_earlier_one():
     written = Written(Epochs([(3, 0), (5, 10)]), 10)
     assert not written.kept(4, 20)
     assert written.kept(3, 10)
+
+
+def test_a_log_that_goes_on_where_it_parted_may_have_what_was_taken_for_lost():
+    """Its leader led before, and has not cut off what another one did not have."""
+    written = Written(Epochs([(3, 0), (5, 10)]), 10, lost_end=20)
+    assert not written.kept(3, 15)
+    assert written.kept(3, 10), "it has none of that"
+    assert written.kept(5, 12), "it is the one that did not have it"
+    written.led_by(5)
+    written.acknowledged(10, 15)
+    assert not written.kept(3, 20), "it lacks what was written since"
+
+
+def test_where_the_log_parted_is_behind_what_was_lost():
+    written = Written(Epochs([(3, 0), (5, 30)]), 30, lost_end=20)
+    assert written.kept(3, 35)
+
+
+def test_a_write_before_the_end_tells_what_was_lost():
+    written = Written(Epochs([(3, 0)]), 10)
+    written.led_by(4)
+    written.acknowledged(5, 2)
+    assert written.lost_end == 10
