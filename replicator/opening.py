@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field, replace
 
 from protocol.client import EARLIEST, LATEST, ClientError, ClusterClient, Isolation
+from protocol.client.metadata import Leader
 from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
 from replicator.link_rows import First
@@ -246,7 +247,8 @@ class Opener:
         start_at: First | None,
         seen_end: int = -1,
     ) -> Beginning:
-        """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now."""
+        """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now, or when the
+        target's leader has changed meanwhile: what was read of two logs says nothing of either."""
         if entry is None:
             _check_known(source, start_at)
         leader = await self._target.leader(_tp(target))  # before anything is read there
@@ -255,6 +257,7 @@ class Opener:
         if entry is not None and _same(entry.ledger.source, source) and _same(entry.ledger.target, target):
             kept = await self._history.kept(entry, leader, ranges.target_end, readable)
             ranges = replace(ranges, kept=kept)
+        await self._leads_still(leader, _tp(target))
         beginning = begin(
             entry, source, target, ranges, start_at=start_at, seen_end=seen_end, told=self._told
         )
@@ -262,8 +265,13 @@ class Opener:
         if entry is not None and entry.ledger.target.topic != target.topic:
             _say_renamed(entry.ledger.target.topic, target, ranges)
         beginning.gaps += await self._tails.match(beginning.entry, ranges.target_end, readable)
+        await self._leads_still(leader, _tp(target))
         beginning.entry.led_by(leader.epoch)
         return beginning
+
+    async def _leads_still(self, leader: Leader, tp: TopicPartition) -> None:
+        if await self._target.leader(tp) != leader:
+            raise ClientError(f"{tp}: another broker leads it at the target since it was asked")
 
     async def _ranges(self, source: TopicPartition, target: TopicPartition) -> Ranges:
         async def of_source() -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from protocol.client import (
@@ -145,11 +145,21 @@ class TargetInMemory:
         isolation: int = Isolation.READ_UNCOMMITTED,
         **_: object,
     ) -> dict[TopicPartition, ListedOffset]:
-        await asyncio.sleep(0)
+        await self._served(spots)
         return {
             tp: ListedOffset(0 if spot == EARLIEST else self._readable(tp, isolation), -1, -1)
             for tp, spot in spots.items()
         }
+
+    async def _served(self, tps: Iterable[TopicPartition]) -> None:
+        """By the leaders, which are looked up until it is they that are asked."""
+        await asyncio.sleep(0)
+        for tp in tps:
+            while self._known.get(tp) != (self.logs[tp].node, self.logs[tp].epoch):
+                before = self._known.get(tp)
+                self._learned(tp.topic)
+                if self._known[tp] == before:
+                    await asyncio.sleep(0.05)
 
     def _readable(self, tp: TopicPartition, isolation: int) -> int:
         log = self.logs[tp]
@@ -159,7 +169,7 @@ class TargetInMemory:
         return (await self.list_offsets({tp: spot}, isolation=isolation))[tp]
 
     async def fetch(self, tp: TopicPartition, offset: int, *, isolation: int = 0, **_: object) -> Fetched:
-        await asyncio.sleep(0)
+        await self._served([tp])
         log, end = self.logs[tp], self._readable(tp, isolation)
         rest = b"".join(batch for header, batch in log.batches if offset < header.next_offset <= end)
         return Fetched(tp, memoryview(rest), log.end, log.end, 0, tuple(log.aborted(offset)))

@@ -81,6 +81,12 @@ def test_what_stands_behind_progress_that_was_lost_is_not_copied_again(once: boo
         copy(Case(once, batches=[1] * 30, commands=commands)).check(once=True)
 
 
+def test_what_is_read_of_two_leaders_says_nothing_of_either() -> None:
+    """The partition is opened while the leader changes: one is looked up, and the other one tells its end."""
+    commands = [(3.0, USURP), (3.0, FLAP), (0.0, RESTART), (3.0, FLAP)]
+    copy(Case(once=False, batches=[1], commands=commands)).check(once=False)
+
+
 def test_an_epoch_between_two_that_are_known_says_nothing_of_the_earlier_one() -> None:
     """The broker that leads last has others' records where the earlier epoch went on elsewhere (KIP-279)."""
     copy(Case(once=False, batches=[1], commands=[(0.002, USURP), (0.0, FLAP), (0.2, FLAP)])).check(once=False)
