@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from protocol.client import EARLIEST, LATEST, ClientError, ClusterClient, Isolation
 from protocol.client.metadata import Leader
+from protocol.errors import ProtocolError
 from protocol.types import TopicPartition
 from replicator.entry_rows import Entry
 from replicator.link_rows import First
@@ -248,7 +249,7 @@ class Opener:
         seen_end: int = -1,
     ) -> Beginning:
         """The entry to go on with. Raises ProtocolError when a cluster cannot be asked now, or when the
-        target's leader has changed meanwhile: what was read of two logs says nothing of either."""
+        target's leader changes meanwhile: what was read of two logs says nothing of either."""
         if entry is None:
             _check_known(source, start_at)
         leader = await self._target.leader(_tp(target))  # before anything is read there
@@ -256,8 +257,11 @@ class Opener:
         readable = ranges.source_first, ranges.source_end
         if entry is not None and _same(entry.ledger.source, source) and _same(entry.ledger.target, target):
             kept = await self._history.kept(entry, leader, ranges.target_end, readable)
-            ranges = replace(ranges, kept=kept)
-        await self._leads_still(leader, _tp(target))
+            if not await self._leads_still(leader, _tp(target)):
+                raise ClientError(f"{_tp(target)}: another broker leads it at the target since it was asked")
+            ranges = replace(ranges, kept=kept.end)
+            if kept.doubted >= 0:
+                entry.in_doubt(kept.doubted, leader.epoch)
         beginning = begin(
             entry, source, target, ranges, start_at=start_at, seen_end=seen_end, told=self._told
         )
@@ -265,13 +269,16 @@ class Opener:
         if entry is not None and entry.ledger.target.topic != target.topic:
             _say_renamed(entry.ledger.target.topic, target, ranges)
         beginning.gaps += await self._tails.match(beginning.entry, ranges.target_end, readable)
-        await self._leads_still(leader, _tp(target))
-        beginning.entry.led_by(leader.epoch)
+        if await self._leads_still(leader, _tp(target)):  # else the next one is asked before it is written to
+            beginning.entry.led_by(leader.epoch)
         return beginning
 
-    async def _leads_still(self, leader: Leader, tp: TopicPartition) -> None:
-        if await self._target.leader(tp) != leader:
-            raise ClientError(f"{tp}: another broker leads it at the target since it was asked")
+    async def _leads_still(self, leader: Leader, tp: TopicPartition) -> bool:
+        """As far as is known: whoever is asked and does not lead says so."""
+        try:
+            return await self._target.leader(tp) == leader
+        except ProtocolError:
+            return False
 
     async def _ranges(self, source: TopicPartition, target: TopicPartition) -> Ranges:
         async def of_source() -> tuple[int, int]:

@@ -49,6 +49,15 @@ class Content(NamedTuple):
         return self[1:] == other[1:] and (not timed or self.timestamp == other.timestamp)
 
 
+class Kept(NamedTuple):
+    """What the target has of an entry."""
+
+    end: int
+    """Offset up to which it has what was written."""
+    doubted: int = -1
+    """Offset from which on that is known by content, not by epochs; -1: none of it."""
+
+
 NO_RECORD: Final = Content(-1, None, None, ("a marker, or aborted",))
 
 
@@ -128,15 +137,15 @@ class TargetHistory:
         self._target = target
         self._origin = origin
 
-    async def kept(self, entry: Entry, leader: Leader, target_end: int, source: tuple[int, int]) -> int:
-        """Up to which offset the target has what was written for an entry. `target_end` is the end of its
-        log, asked for after `leader`; `source` the first offset there, and the readable end. Raises
+    async def kept(self, entry: Entry, leader: Leader, target_end: int, source: tuple[int, int]) -> Kept:
+        """What the target has of what was written for an entry, which stays as it is. `target_end` is the end
+        of its log, asked for after `leader`; `source` the first offset there, and the readable end. Raises
         ProtocolError."""
         tp, runs = TopicPartition(*entry.ledger.target[2:]), entry.ledger.runs
         end = min(runs.target_end, target_end)
         written = written_of(entry)
         if not written.doubts(leader.epoch) and not written.other(leader.epoch):
-            return end
+            return Kept(end)
         asked = min(written.epochs.last, leader.epoch)
         answer, start = await self._ask(leader.node, tp, (asked, leader.epoch)), end
         while answer is not None and -1 < (before := written.epochs.floor(answer[0])) < answer[0]:
@@ -148,13 +157,9 @@ class TargetHistory:
             hung = await self._own.end(tp, target_end) if self._own is not None else None
             start = start if hung is None else min(start, hung)
         if start >= end:
-            if written.other(leader.epoch):
-                entry.in_doubt(end, leader.epoch)
-            return end
+            return Kept(end, end if written.other(leader.epoch) else -1)
         start = max(start, runs.target_start)
-        kept = await self._same(entry, tp, (start, end), source)
-        entry.in_doubt(start, leader.epoch)
-        return kept
+        return Kept(await self._same(entry, tp, (start, end), source), start)
 
     async def _ask(self, node: int, tp: TopicPartition, epochs: tuple[int, int]) -> tuple[int, int] | None:
         try:

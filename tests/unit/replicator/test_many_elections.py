@@ -85,6 +85,8 @@ def test_what_is_read_of_two_leaders_says_nothing_of_either() -> None:
     """The partition is opened while the leader changes: one is looked up, and the other one tells its end."""
     commands = [(3.0, USURP), (3.0, FLAP), (0.0, RESTART), (3.0, FLAP)]
     copy(Case(once=False, batches=[1], commands=commands)).check(once=False)
+    commands = [(3.0, USURP), (0.0, SLOW), (3.0, LOSE_THERE), (0.0, ZOMBIE), (0.0, RESTART)]
+    copy(Case(once=False, batches=[1], commands=commands)).check(once=False)
 
 
 def test_an_epoch_between_two_that_are_known_says_nothing_of_the_earlier_one() -> None:
