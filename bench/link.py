@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -155,6 +155,21 @@ def catching_up(run: Run, codec: str) -> Iterator[Row]:
     yield report.at_most(f"peak memory, {codec}", memory, _ours(memory, "resident_mb"), _MEMORY_MAX_MB)
 
 
+def exactly_once(run: Run) -> Iterator[Row]:
+    """Ours with `exactly_once`, MirrorMaker 2 with `exactly.once.source.support`; no limit is set."""
+    data = Data(count=int(run.mb * 1000), size=1000, codec="none")
+    topic, between = run.topic(data), replace(run.between, exactly_once=True)
+    sides = run.sides(lambda contender: catch_up(contender, between, topic, data))
+    row = report.loads("catch-up none, exactly once", sides, None, None)
+    yield row | {"met": None, "given_up": run.given_up}
+    yield report.less(
+        "target broker's CPU, exactly once",
+        _only(sides, "target_cpu_s_per_gb"),
+        ("target_cpu_s_per_gb",),
+        1.0,
+    )
+
+
 def small_records(run: Run, *, one_by_one: bool, codec: str = "none") -> Iterator[Row]:
     data = Data(
         count=300_000 if one_by_one else int(run.mb * 10_000) // 4,
@@ -216,6 +231,7 @@ class Part:
 
 PARTS = (
     *(Part(f"catch-up {codec}", partial(catching_up, codec=codec)) for codec in _CODECS),
+    Part("exactly once", exactly_once),
     Part("small full batches", partial(small_records, one_by_one=False)),
     Part("small one-record batches", partial(small_records, one_by_one=True)),
     *(

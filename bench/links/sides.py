@@ -50,6 +50,7 @@ refresh.groups.interval.seconds=5
 emit.checkpoints.interval.seconds=5
 sync.group.offsets.interval.seconds=5
 """
+_EXACTLY_ONCE = "target.exactly.once.source.support=enabled\n"
 _IDENTITY = "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy\n"
 # Clients' settings count by cluster: for all, MirrorMaker 2 takes none of them, without a word. Fetches of
 # 32 MB and producers of 128 MB, four of each, are more than its heap of 1 GB: tasks end with OutOfMemory.
@@ -81,6 +82,7 @@ class Ground:
     folder: Path
     same_names: bool = False
     """Whether topics are called at the target as at the source."""
+    exactly_once: bool = False
 
 
 @contextlib.contextmanager
@@ -168,6 +170,7 @@ def _properties_file(alias: str, contender: str, between: Ground, topics: str) -
         f"{alias}->target.topics={topics}\n"
         + _FOR_ALL
         + (_IDENTITY if between.same_names else "")
+        + (_EXACTLY_ONCE if between.exactly_once else "")
         + (_FOR_MM2 if contender != OURS else "")
         + (_FOR_TUNED.replace("SOURCE", alias) if contender == TUNED else "")
     )
