@@ -33,9 +33,9 @@ class Placed(NamedTuple):
 
 
 def outside_transactions(chunk: Chunk) -> Iterator[Placed]:
-    """Batches that begin at the chunk's first offset or behind it and are in no transaction."""
+    """Batches with records that begin at the chunk's first offset or behind it and are in no transaction."""
     for pos, header in iter_headers(chunk.batches):
-        if header.base_offset >= chunk.first_offset and not (header.is_control or header.is_transactional):
+        if not (header.is_control or header.is_transactional) and _counts(header, chunk):
             yield Placed(chunk.batches, pos, header)
 
 
@@ -43,8 +43,13 @@ def committed(chunk: Chunk) -> Iterator[Placed]:
     """Those that readers of committed records see. Raises DecodeError."""
     aborted = AbortedFilter(chunk)
     for pos, header in iter_headers(chunk.batches):
-        if not aborted.skips(pos, header) and header.base_offset >= chunk.first_offset:
+        if not aborted.skips(pos, header) and _counts(header, chunk):
             yield Placed(chunk.batches, pos, header)
+
+
+def _counts(header: BatchHeader, chunk: Chunk) -> bool:
+    """The cleaner keeps batches without records, for their producers' state."""
+    return header.record_count > 0 and header.base_offset >= chunk.first_offset
 
 
 class TailMatcher:
@@ -70,10 +75,11 @@ class TailMatcher:
         """Whether the source's next batch is already at the target. False ends the matching."""
         if self.done:
             return False
+        own = _Contents(out)
         for index in range(self._next, len(self._tail)):
             header = self._tail[index][2]
             begun = self._within if index == self._next else 0
-            if self._holds(out, index, begun):
+            if self._holds(own, index, begun):
                 self._book(out, header.base_offset + begun)
                 self._is_in(header)
                 whole = begun + out.record_count == header.record_count
@@ -83,24 +89,21 @@ class TailMatcher:
                 return True
             if begun:
                 break
-            taken = self._in_parts(out, index)
+            taken = self._in_parts(own, index)
             if taken:
                 return taken == out.record_count
         self.done = True
         return False
 
-    def _in_parts(self, out: Outgoing, first: int) -> int:
+    def _in_parts(self, contents: _Contents, first: int) -> int:
         """How many records of `out` the batch at the target holds, with others behind it: what was refused
         as a whole is taken apart. What is there to a part only is the end of what was written."""
-        taken = 0
-        owns: dict[bool, list[tuple[object, ...]] | None] = {}
+        out, taken = contents.out, 0
         for index in range(first, len(self._tail)):
             buf, pos, header = self._tail[index]
-            behind, timed = taken + header.record_count, not header.timestamp_type
-            if behind <= out.record_count and timed not in owns:
-                owns[timed] = _own_content(out, with_time=timed)
-            own = owns.get(timed) if behind <= out.record_count else None
-            if own is None or _content(buf, pos, header) != own[taken:behind]:
+            behind = taken + header.record_count
+            own = contents.of(header) if behind <= out.record_count else None
+            if own is None or not _begins_with(buf, pos, header, own[taken:behind]):
                 if not taken:
                     return 0
                 continue
@@ -119,17 +122,20 @@ class TailMatcher:
         self.done = not whole or self._next == len(self._tail)
         return taken
 
-    def _holds(self, out: Outgoing, index: int, begun: int) -> bool:
-        """Whether the records of `out` are in a batch at the target, from number `begun` on."""
+    def _holds(self, contents: _Contents, index: int, begun: int) -> bool:
+        """Whether the records of a batch are in one at the target, from number `begun` on."""
         buf, pos, header = self._tail[index]
+        out = contents.out
         if header.record_count == out.record_count:
-            return same_records(out, buf, pos, header)
+            return same_records(out, buf, pos, header, contents)
         if header.record_count < begun + out.record_count:
+            return False
+        own = contents.of(header)
+        if own is None or not (begun or _begins_with(buf, pos, header, own)):
             return False
         if self._decoded[0] != index:  # it is looked at once for each batch that it was made of
             self._decoded = index, _content(buf, pos, header)
         there = self._decoded[1]
-        own = _own_content(out, with_time=not header.timestamp_type)
         return there is not None and there[begun : begun + out.record_count] == own
 
     def _book(self, out: Outgoing, target: int) -> None:
@@ -176,7 +182,25 @@ def _stretches(sources: Sequence[tuple[int, int]], first: int, behind: int, targ
         number += length
 
 
-def same_records(out: Outgoing, buf: memoryview, pos: int, header: BatchHeader) -> bool:
+class _Contents:
+    """Records of a batch of the source, decoded where there is something to compare them with, and once: the
+    tail may be thousands of other producers' batches."""
+
+    def __init__(self, out: Outgoing) -> None:
+        self.out = out
+        self._found: dict[bool, list[tuple[object, ...]] | None] = {}
+
+    def of(self, header: BatchHeader) -> list[tuple[object, ...]] | None:
+        """As they are compared with those of a batch at the target: with their times, where it has those."""
+        timed = not header.timestamp_type
+        if timed not in self._found:
+            self._found[timed] = _own_content(self.out, with_time=timed)
+        return self._found[timed]
+
+
+def same_records(
+    out: Outgoing, buf: memoryview, pos: int, header: BatchHeader, contents: _Contents | None = None
+) -> bool:
     """Whether a batch at the target holds the records of `out`.
 
     Byte for byte first; a target that compresses anew or stamps its own time is compared record by record.
@@ -190,7 +214,18 @@ def same_records(out: Outgoing, buf: memoryview, pos: int, header: BatchHeader) 
         return True
     if header.codec == out.attributes and not header.timestamp_type:
         return False
-    return _content(buf, pos, header) == _own_content(out, with_time=not header.timestamp_type)
+    own = (contents or _Contents(out)).of(header)
+    return own is not None and _begins_with(buf, pos, header, own)
+
+
+def _begins_with(buf: memoryview, pos: int, header: BatchHeader, own: list[tuple[object, ...]]) -> bool:
+    """Whether these are its first records. No more of it is decoded than shows that they are not."""
+    timed = not header.timestamp_type
+    try:
+        found = read_records(buf, pos, header)
+        return all(_fields(next(found), timed) == one for one in own)
+    except ProtocolError:
+        return False
 
 
 def _own_content(out: Outgoing, *, with_time: bool) -> list[tuple[object, ...]] | None:

@@ -1,13 +1,19 @@
 """Recognising at the target what a killed transfer had already written."""
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.records import decode_batches
 from protocol.records.building import build_batch
 from protocol.records.compression import Codec
+from protocol.records.reading import read_records
 from protocol.records.record import Record
 from protocol.types import TopicPartition
+from transfer import tail as tail_module
 from transfer.endpoint import AbortedTransaction, Chunk
 from transfer.offset_map import Run
 from transfer.rewrite import plan, seal
@@ -159,3 +165,42 @@ def test_what_is_committed_is_known_by_what_readers_are_told():
         "next of the same",
     ]
     assert [placed[at.header.base_offset] for at in outside_transactions(chunk)] == ["plain"]
+
+
+@pytest.mark.parametrize("placed", [committed, outside_transactions])
+def test_a_batch_of_which_the_cleaner_left_no_record_is_nothing_to_compare_with(placed):
+    """Kafka keeps it for its producer's state; it may be the last one that stands there."""
+    empty = build_batch([], base_offset=100, last_offset=102, preserve_offsets=True)
+    (out,) = source(1)
+    matcher = TailMatcher(placed(Chunk(TP, memoryview(empty), 100, 103)))
+    assert not matcher.offer(out)
+    assert (matcher.copied(), matcher.left_over) == (None, 0)
+    batch = bytearray(b"".join(seal(out, 8, 0, 0)))
+    batch[:8] = (103).to_bytes(8, "big")
+    matcher = TailMatcher(placed(Chunk(TP, memoryview(empty + batch + empty), 100, 106)))
+    assert matcher.offer(out)
+    assert matcher.done
+
+
+@pytest.mark.parametrize("others", [1, 40])
+def test_what_others_wrote_is_looked_at_no_further_than_it_takes(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their batches, many and small or large, stand where the link had nothing: each opening reads them."""
+    decoded = 0
+
+    def counted(*what: Any, **how: Any) -> Iterator[Record]:
+        nonlocal decoded
+        for record in read_records(*what, **how):
+            decoded += 1
+            yield record
+
+    monkeypatch.setattr(tail_module, "read_records", counted)
+    data = build_batch([Record(0, 5, b"k", b"%d" % at) for at in range(30)])
+    ((out,), _) = plan(Chunk(TP, memoryview(data), 0, 30))
+    tail = b"".join(
+        build_batch([Record(0, 9, b"f", b"foreign")] * others, base_offset=at * others) for at in range(100)
+    )
+    matcher, _ = match([out], memoryview(tail))
+    assert (matcher.copied(), matcher.left_over) == (None, 100)
+    assert decoded <= 30 + 100
