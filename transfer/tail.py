@@ -30,26 +30,31 @@ class Placed(NamedTuple):
     buf: memoryview
     pos: int
     header: BatchHeader
+    before: int = 0
+    """Records of it that are in front of the tail."""
 
 
 def outside_transactions(chunk: Chunk) -> Iterator[Placed]:
-    """Batches with records that begin at the chunk's first offset or behind it and are in no transaction."""
+    """Batches with records at the chunk's first offset or behind it that are in no transaction."""
     for pos, header in iter_headers(chunk.batches):
-        if not (header.is_control or header.is_transactional) and _counts(header, chunk):
-            yield Placed(chunk.batches, pos, header)
+        if not (header.is_control or header.is_transactional):
+            yield from _placed(chunk, pos, header)
 
 
 def committed(chunk: Chunk) -> Iterator[Placed]:
     """Those that readers of committed records see. Raises DecodeError."""
     aborted = AbortedFilter(chunk)
     for pos, header in iter_headers(chunk.batches):
-        if not aborted.skips(pos, header) and _counts(header, chunk):
-            yield Placed(chunk.batches, pos, header)
+        if not aborted.skips(pos, header):
+            yield from _placed(chunk, pos, header)
 
 
-def _counts(header: BatchHeader, chunk: Chunk) -> bool:
-    """The cleaner keeps batches without records, for their producers' state."""
-    return header.record_count > 0 and header.base_offset >= chunk.first_offset
+def _placed(chunk: Chunk, pos: int, header: BatchHeader) -> Iterator[Placed]:
+    """Nothing of a batch that the cleaner has emptied, and keeps for its producer's state."""
+    before = max(chunk.first_offset - header.base_offset, 0)
+    whole = header.record_count == header.last_offset_delta + 1
+    if header.record_count and (before < header.record_count if whole else not before):
+        yield Placed(chunk.batches, pos, header, before)
 
 
 class TailMatcher:
@@ -77,8 +82,9 @@ class TailMatcher:
             return False
         own = _Contents(out)
         for index in range(self._next, len(self._tail)):
-            header = self._tail[index][2]
-            begun = self._within if index == self._next else 0
+            header = self._tail[index].header
+            within = self._within if index == self._next else 0
+            begun = within or self._tail[index].before
             if self._holds(own, index, begun):
                 self._book(out, header.base_offset + begun)
                 self._is_in(header)
@@ -87,8 +93,10 @@ class TailMatcher:
                 self._recognised += whole
                 self.done = self._next == len(self._tail)
                 return True
-            if begun:
+            if within:
                 break
+            if begun:
+                continue
             taken = self._in_parts(own, index)
             if taken:
                 return taken == out.record_count
@@ -100,7 +108,7 @@ class TailMatcher:
         as a whole is taken apart. What is there to a part only is the end of what was written."""
         out, taken = contents.out, 0
         for index in range(first, len(self._tail)):
-            buf, pos, header = self._tail[index]
+            buf, pos, header, _ = self._tail[index]
             behind = taken + header.record_count
             own = contents.of(header) if behind <= out.record_count else None
             if own is None or not _begins_with(buf, pos, header, own[taken:behind]):
@@ -124,9 +132,9 @@ class TailMatcher:
 
     def _holds(self, contents: _Contents, index: int, begun: int) -> bool:
         """Whether the records of a batch are in one at the target, from number `begun` on."""
-        buf, pos, header = self._tail[index]
+        buf, pos, header, _ = self._tail[index]
         out = contents.out
-        if header.record_count == out.record_count:
+        if not begun and header.record_count == out.record_count:
             return same_records(out, buf, pos, header, contents)
         if header.record_count < begun + out.record_count:
             return False

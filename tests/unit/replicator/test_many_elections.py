@@ -42,6 +42,7 @@ _APART_S = 3.0
 _CASES = st.builds(
     Case,
     once=st.booleans(),
+    joins=st.booleans(),
     batches=st.lists(st.integers(0, 3), min_size=1, max_size=20),
     chunks=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     produces=st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=8),
@@ -71,6 +72,18 @@ def test_what_a_link_took_for_lost_and_stands_there_again_is_not_copied_behind_i
     for wait_s in (*(number / 2000 for number in range(104, 120)), 3.0):
         commands = [(0.1, election), (wait_s, FLAP), (0.01, MORE)]
         copy(Case(once, batches=[1] * 10, commands=commands)).check(once=True)
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("election", [LOSE_THERE, USURP])
+def test_what_stands_there_again_may_go_on_in_the_middle_of_what_was_joined_there(
+    election: str, once: bool
+) -> None:
+    """The logs of both brokers hold the same records up to there, in other batches."""
+    for chunks in ((1, 4), (3, 1), (2, 5)):
+        commands = [(0.1, election), (3.0, FLAP), (0.01, MORE)]
+        case = Case(once, joins=True, batches=[1, 2, 1, 1, 3, 1, 1, 2], chunks=chunks, commands=commands)
+        copy(case).check(once=True)
 
 
 @pytest.mark.parametrize("once", [True, False])
