@@ -50,8 +50,8 @@ class Written:
             self._noted = self.epoch
 
     def doubts(self, epoch: int) -> bool:
-        """Whether a leader of this epoch has to be asked first."""
-        return epoch > self.epoch >= 0 and self.end > 0
+        """Whether a leader of this epoch has to be asked first: also where all is lost that there was."""
+        return epoch > self.epoch >= 0 and (self.end > 0 or self.lost_end > 0)
 
     def other(self, epoch: int) -> bool:
         """Whether a leader of this epoch is of another history: its cluster was restored to an earlier state,

@@ -68,10 +68,11 @@ def test_what_a_link_took_for_lost_and_stands_there_again_is_not_copied_behind_i
     election: str, once: bool
 ) -> None:
     """The broker that has it leads again before it has cut it off: while the link has nothing behind where
-    the logs part, and long after that."""
+    the logs part, and long after that. They may part at their start."""
     for wait_s in (*(number / 2000 for number in range(104, 120)), 3.0):
         commands = [(0.1, election), (wait_s, FLAP), (0.01, MORE)]
-        copy(Case(once, batches=[1] * 10, commands=commands)).check(once=True)
+        for batches in ([1] * 10, [3, 3]):
+            copy(Case(once, batches=batches, chunks=(1, 2), commands=commands)).check(once=True)
 
 
 @pytest.mark.parametrize("once", [True, False])

@@ -77,3 +77,12 @@ def test_a_write_before_the_end_tells_what_was_lost():
     written.led_by(4)
     written.acknowledged(5, 2)
     assert written.lost_end == 10
+
+
+def test_a_leader_is_asked_also_where_nothing_is_left_of_what_was_written():
+    """It may have it still."""
+    written = Written(Epochs([(5, 0)]), 0, lost_end=20)
+    assert written.doubts(6)
+    assert not written.kept(3, 20)
+    assert written.kept(5, 0)
+    assert not Written(Epochs([(5, 0)]), 0).doubts(6), "nothing was written"
