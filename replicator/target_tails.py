@@ -54,6 +54,8 @@ class TargetTails:
         position = entry.ledger.runs.target_end
         if target_end < position + (_TRANSACTION if entry.once else 1):
             return []
+        if entry.once and source[1] <= entry.ledger.next_source_offset:
+            return []  # whatever others wrote there: the source has nothing that it could be
         async with self._turns:
             tp = _tp(entry.ledger.target)
             if entry.once:  # nobody is waited for whose transaction is open there

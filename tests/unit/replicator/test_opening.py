@@ -117,6 +117,16 @@ async def test_a_tail_is_recognised_piece_by_piece(monkeypatch: pytest.MonkeyPat
     assert (ledger.next_source_offset, ledger.records, len(ledger.runs)) == (21, 21, 1)
 
 
+async def test_a_tail_is_not_read_exactly_once_where_the_source_has_nothing_more() -> None:
+    source, _ = clusters(2, source_first=0, at_target=0)
+    longer, target = clusters(7, source_first=0, at_target=7)
+    entry = Entry(PartitionLedger(SOURCE, TARGET, OffsetMap(6, 6)), once=True)
+    await opener(source, target).open(entry, SOURCE, TARGET, start_at=0)
+    assert not target.asked
+    ledger = (await opener(longer, target).open(entry, SOURCE, TARGET, start_at=0)).entry.ledger
+    assert ledger.next_source_offset == 21, "it has more now"
+
+
 @pytest.mark.parametrize("side", ["source", "target"])
 async def test_an_empty_answer_is_not_the_end(side: str) -> None:
     source, target = clusters(10, source_first=0, at_target=4)
