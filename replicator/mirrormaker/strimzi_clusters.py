@@ -147,7 +147,8 @@ class Cluster:
         return self._reference(name, at) if name and at else None
 
     def _authentication(self) -> bool:
-        """Whether it is by SASL."""
+        """Whether it is by SASL, and nothing is wrong with it: a client that could not connect with what is
+        left would be a second problem, at another place."""
         node = self.node.inner("authentication", needed=False)
         if node is None:
             return False
@@ -165,7 +166,9 @@ class Cluster:
         if kind not in kinds:
             node.said.wrong(node.property("type"), f"is not among {', '.join(kinds)}")
             return False
-        return kinds[kind](node)
+        told = len(node.said.problems)
+        by_sasl = kinds[kind](node)
+        return by_sasl and len(node.said.problems) == told
 
     def _tls(self, node: Node) -> bool:
         node.fields(("type", "certificateAndKey"), {})

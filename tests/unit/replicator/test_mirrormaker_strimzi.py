@@ -392,6 +392,30 @@ def test_what_is_wrong_about_how_to_be_let_in(problems, text, expected):
     assert any(expected in problem for problem in found), found
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("{type: plain, username: u}", "passwordSecret"),
+        ("{type: scram-sha-512, passwordSecret: {secretName: s, password: p}}", "username"),
+        ("{type: scram-sha-256, username: u, passwordSecret: {secretName: s}}", "passwordSecret.password"),
+        ("{type: tls, certificateAndKey: {secretName: s, certificate: c}}", "certificateAndKey.key"),
+        ("{type: oauth, clientId: c, clientSecret: {secretName: s}}", "clientSecret.key"),
+        ("{type: oauth, accessToken: {key: k}}", "accessToken.secretName"),
+    ],
+)
+def test_what_is_missing_to_be_let_in_is_one_problem(problems, text, place):
+    """And not that Kafka's client could not connect so besides, at another place."""
+    found = problems(with_target(f"\n    authentication: {text}\n"))
+    assert [one.partition("authentication.")[2] for one in found] == [f"{place}: is missing"], found
+
+
+def test_a_custom_authentication_with_a_wrong_value_is_one_problem(problems):
+    found = problems(
+        with_target("\n    authentication: {type: custom, sasl: true, config: {sasl.mechanism: [x]}}\n")
+    )
+    assert ["config.sasl.mechanism: has to be a text" in one for one in found] == [True], found
+
+
 def test_settings_of_a_worker_at_a_source_have_no_effect(read):
     text = V1.replace(
         "      bootstrapServers: east-bootstrap:9092\n",
