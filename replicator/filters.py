@@ -9,9 +9,18 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from replicator.cycles import is_cycle
 from replicator.naming import HEARTBEATS, Naming
+
+INTERNAL: Final = "internal topic"
+NO_HEARTBEATS: Final = "heartbeats are not replicated"
+
+
+def came_from(alias: str) -> str:
+    """The reason for leaving out what the other cluster has sent here."""
+    return f"its name says that it came from {alias}"
 
 
 def check_pattern(text: str) -> None:
@@ -94,11 +103,11 @@ class TopicFilter:
         clusters can be seen at its end.
         """
         if self._naming.is_internal(topic):
-            return "internal topic"
+            return INTERNAL
         if is_cycle(topic, self._naming):
-            return f"its name says that it came from {self._naming.target}"
+            return came_from(self._naming.target)
         if topic == HEARTBEATS:
-            return None if self._heartbeats else "heartbeats are not replicated"
+            return None if self._heartbeats else NO_HEARTBEATS
         if self._exclude.matches(topic):
             return "excluded by topics_exclude"
         if self._looks_like_heartbeats(topic) and topic not in self._not_heartbeats:

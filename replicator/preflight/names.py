@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from protocol.types import uuid_to_text
+from replicator.filters import INTERNAL, NO_HEARTBEATS, came_from
 from replicator.mirrormaker.takeover import StillRunningError
+from replicator.naming import HEARTBEATS
 from replicator.preflight.facts import Facts
 from replicator.preflight.findings import Finding, Level, named, together
 
@@ -136,17 +138,8 @@ def circles(facts: Facts) -> Iterator[Finding]:
 def selection(facts: Facts) -> Iterator[Finding]:
     """Whether the patterns find anything."""
     on = facts.settings
-    copied = [name for name in facts.mirrors if name != "heartbeats"]
-    if not copied:
-        reasons = sorted(set(facts.found.refused.values()))
-        yield Finding(
-            Level.ERROR,
-            "topics",
-            facts.source.alias,
-            f"none of its {len(facts.found.refused)} topics is copied"
-            + (f": {named(reasons)}" if reasons else ""),
-            "see topics and topics_exclude of the link, and DESCRIBE on the topics for its user",
-        )
+    if not any(name != HEARTBEATS for name in facts.mirrors):
+        yield _nothing(facts)
     if not on.sync_group_offsets:
         yield Finding(
             Level.WARNING,
@@ -163,3 +156,25 @@ def selection(facts: Facts) -> Iterator[Finding]:
             "no consumer group of the source matches: no offsets are synced",
             "see groups and groups_exclude of the link, and DESCRIBE on the groups for its user",
         )
+
+
+def _nothing(facts: Facts) -> Finding:
+    """Patterns that leave out what could be copied are a slip. A source that has nothing of its own is none:
+    so begins the way back of a pair. What the link's user may not see looks like that, too."""
+    alias, reasons = facts.source.alias, set(facts.found.refused.values())
+    why = f": {named(sorted(reasons))}" if reasons else ""
+    if reasons <= {INTERNAL, NO_HEARTBEATS, came_from(facts.target.alias)}:
+        return Finding(
+            Level.WARNING,
+            "topics",
+            alias,
+            f"it has no topic to copy{why}",
+            "nothing, if that is so: topics are not seen on which the link's user has no DESCRIBE",
+        )
+    return Finding(
+        Level.ERROR,
+        "topics",
+        alias,
+        f"none of its {len(facts.found.refused)} topics is copied{why}",
+        "see topics and topics_exclude of the link, and DESCRIBE on the topics for its user",
+    )

@@ -353,8 +353,34 @@ def test_deleting_groups_needs_its_right():
     assert [one.what.partition(" needs ")[2] for one in rights(given)] == ["DELETE on these groups"]
 
 
+@pytest.mark.parametrize(
+    "source", [[], ["heartbeats"], ["__internal", "mm2-offsets.west.internal"], ["west.orders", "__internal"]]
+)
+def test_a_source_that_has_nothing_to_copy_is_no_error(source):
+    """As the way back of a pair, where all that it has is what was copied there."""
+    found = next(iter(selection(facts(source))))
+    assert (found.level, found.check) == (WARNING, "topics")
+    assert "DESCRIBE" in found.to_do, "what may not be seen looks the same"
+    assert "none of its 0" not in found.what
+
+
+@pytest.mark.parametrize(
+    ("source", "settings"),
+    [
+        (["orders", "__internal"], {"topics": ["prices"]}),
+        (["orders"], {"topics_exclude": ["o.*"]}),
+        (["refused"], {}),
+    ],
+)
+def test_patterns_that_leave_out_all_that_could_be_copied_are_an_error(source, settings):
+    given = facts(source, **settings)
+    if "refused" in source:
+        given.found = Found(refused={"refused": "the source says TOPIC_AUTHORIZATION_FAILED"})
+    assert next(iter(selection(given))).level is ERROR
+
+
 def test_patterns_that_find_nothing_and_circles():
-    assert [level for level, _ in said(selection, facts(["__internal"], groups=()))] == [ERROR, WARNING]
+    assert [level for level, _ in said(selection, facts(topics=["prices"], groups=()))] == [ERROR, WARNING]
     assert said(selection, facts()) == []
     assert [level for level, _ in said(selection, facts(sync_group_offsets=False))] == [WARNING]
     given = facts()
