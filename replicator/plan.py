@@ -10,9 +10,12 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from protocol.client import ClusterClient
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
+from replicator.discovery import Found
 from replicator.drift import found_now
-from replicator.mirrormaker.connect_offsets import left_progress
+from replicator.mirrormaker.connect_offsets import NotToldError, left_progress, read_offsets
+from replicator.mirrormaker.returning import news
 from replicator.mirrormaker.takeover import must_not_have_copied
 from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
@@ -87,18 +90,44 @@ async def _fill(plan: LinkPlan, settings: LinkSettings) -> None:
             for name, wanted in sorted(found.wanted.items())
         ]
         progress = await ProgressStore(target, settings.progress_topic).refresh()
+        if progress.initial is not None:
+            plan.begins = await begins_again(target, settings, progress, found)
+            return
         told = settings.take_over
-        mirrormaker = progress.initial is None and told and await left_progress(target, told.offsets_topic)
-        if progress.initial is None and told is not None and not mirrormaker:
+        mirrormaker = told is not None and await left_progress(target, told.offsets_topic) is not None
+        if told is not None and not mirrormaker:
             await must_not_have_copied(source, target, settings, told, found.wanted)
-        plan.begins = _begins(settings, progress, plan, mirrormaker=bool(mirrormaker))
+        plan.begins = _begins(settings, plan, mirrormaker=mirrormaker)
 
 
-def _begins(settings: LinkSettings, progress: Progress, plan: LinkPlan, *, mirrormaker: bool) -> str:
-    if progress.mirrormaker is not None and progress.mirrormaker.handed_back_ms:
-        return "where MirrorMaker 2 stopped: the link was handed back to it (isthmus links hand-back)"
-    if progress.initial is not None:
-        return f"where it stopped: {settings.progress_topic} has progress"
+async def begins_again(
+    target: ClusterClient, settings: LinkSettings, progress: Progress, found: Found
+) -> str:
+    """Of a link that has run before, as its start decides it (`returning`). Raises NotToldError."""
+    told, seen = settings.take_over, progress.mirrormaker
+    back = seen is not None and seen.handed_back_ms > 0
+    stopped = f"where it stopped: {settings.progress_topic} has progress"
+    if told is None:
+        return stopped + (
+            "; what MirrorMaker 2 has copied since the link was handed back to it may be copied twice, for"
+            " this link is not told to take over from it"
+            if back
+            else ""
+        )
+    try:
+        offsets = await read_offsets(target, told, settings.source.alias)
+    except NotToldError:
+        if back:
+            raise
+        return stopped
+    if not back and (offsets is None or not news(progress, offsets.positions, found.wanted)):
+        return stopped
+    why = "the link was handed back to it" if back else "it has copied since the link ended"
+    how = "is there" if offsets is not None else "is not there, so its offset syncs and its records tell"
+    return f"where MirrorMaker 2 stopped: {why}, and {told.offsets_topic} {how}"
+
+
+def _begins(settings: LinkSettings, plan: LinkPlan, *, mirrormaker: bool) -> str:
     told = settings.take_over
     if mirrormaker and told is not None:
         return f"where MirrorMaker 2 stopped: {told.offsets_topic} is there"

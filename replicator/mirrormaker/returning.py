@@ -62,7 +62,7 @@ async def go_on_behind(
         return None
     now = offsets.positions if offsets is not None else {}
     wanted = await find() if back or seen is None or now != seen.positions else {}
-    if not back and not _news(store.progress, now, wanted):
+    if not back and not news(store.progress, now, wanted):
         return None if seen is not None and seen.positions == now else Taken(positions=now)
     if leading:
         if seen is not None and not back:
@@ -87,16 +87,16 @@ async def _looked(
     """MirrorMaker 2 has ended, or was killed before it could store what it had copied."""
     known = await read_known(source, target, settings, told)
     positions = known.offsets.positions
-    news = _news(progress, positions, wanted)
+    moved = news(progress, positions, wanted)
     looking = asyncio.Semaphore(_AT_A_TIME)
 
     async def look(tp: TopicPartition) -> Entry | None:
         topic = wanted.get(tp.topic)
         if topic is None or topic.target is None or tp.partition not in topic.target.partitions:
             return None
-        if tp not in news and progress.mirrormaker is None:
+        if tp not in moved and progress.mirrormaker is None:
             return None
-        position = positions.get(tp) if tp in news else None
+        position = positions.get(tp) if tp in moved else None
         async with looking:
             return await _entry(source, target, progress, tp, topic, position, known.pairs.get(tp, []))
 
@@ -106,7 +106,7 @@ async def _looked(
     return Taken(entries, positions)
 
 
-def _news(
+def news(
     progress: Progress, positions: Mapping[TopicPartition, int], wanted: Collection[str]
 ) -> set[TopicPartition]:
     """Partitions of the link where MirrorMaker 2 stands elsewhere than the link has seen it. A version that

@@ -5,6 +5,8 @@ import pytest
 from protocol.client import ClientError
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
+from replicator import plan
+from replicator.discovery import Found
 from replicator.link_rows import MIRRORMAKER_KEY, Seen, read_seen, seen_row_of
 from replicator.mirrormaker import returning
 from replicator.mirrormaker.connect_offsets import ConnectOffsets, NotToldError
@@ -140,3 +142,58 @@ def test_what_is_known_of_mirrormaker_is_read_as_it_was_written():
     assert read_seen(None) is None
     with pytest.raises(LedgerError, match="MirrorMaker 2"):
         read_seen(b'{"positions": [[1]]}')
+
+
+@pytest.fixture
+def begins(monkeypatch):
+    """What a plan says of a link that has run, where MirrorMaker 2 stands at `positions`; None: its topic is
+    not there."""
+
+    async def said(settings, seen, positions):
+        async def read(*_):
+            return None if positions is None else ConnectOffsets(1, positions=positions)
+
+        monkeypatch.setattr(plan, "read_offsets", read)
+        found = Found(wanted={"orders": None})
+        return await plan.begins_again(None, settings, Progress(initial={}, mirrormaker=seen), found)
+
+    return said
+
+
+async def test_a_plan_tells_whether_the_topic_is_there_behind_which_a_link_goes_on_that_was_handed_back(
+    begins,
+):
+    topic = LINK.take_over.offsets_topic
+    there = await begins(LINK, Seen({ORDERS: 100}, 1), {ORDERS: 100})
+    assert there == f"where MirrorMaker 2 stopped: the link was handed back to it, and {topic} is there"
+    gone = await begins(LINK, Seen({ORDERS: 100}, 1), None)
+    assert f"{topic} is not there" in gone
+    assert "offset syncs" in gone
+
+
+async def test_a_plan_tells_of_a_mirrormaker_that_was_started_again_with_no_word(begins):
+    assert await begins(LINK, Seen({ORDERS: 100}), {ORDERS: 100}) == (
+        f"where it stopped: {LINK.progress_topic} has progress"
+    )
+    moved = await begins(LINK, Seen({ORDERS: 100}), {ORDERS: 150})
+    assert moved.startswith("where MirrorMaker 2 stopped: it has copied since the link ended")
+
+
+async def test_a_link_that_is_no_longer_to_take_over_does_not_go_on_where_mirrormaker_stopped(begins):
+    alone = LINK.model_copy(update={"take_over": None})
+    text = await begins(alone, Seen({ORDERS: 100}, 1), {ORDERS: 150})
+    assert text.startswith(f"where it stopped: {LINK.progress_topic} has progress")
+    assert "may be copied twice" in text
+
+
+async def test_a_plan_is_refused_where_a_link_that_was_handed_back_may_not_see_it(begins, monkeypatch):
+    await begins(LINK, None, {})
+
+    async def read(*_):
+        raise NotToldError("topic", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr(plan, "read_offsets", read)
+    with pytest.raises(NotToldError):
+        await plan.begins_again(None, LINK, Progress(initial={}, mirrormaker=Seen({}, 1)), Found())
+    goes_on = await plan.begins_again(None, LINK, Progress(initial={}, mirrormaker=Seen({})), Found())
+    assert goes_on.startswith("where it stopped")
