@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from protocol.counted import counted
 from replicator.connected import EXIT_DIFFERENCES, EXIT_FAILED, EXIT_OK, LinkStatus
 from replicator.cycles import would_circle
 from replicator.mirrors.running import run_mirrors
@@ -95,7 +96,21 @@ async def _run(
     if code == EXIT_FAILED and not stop.is_set():
         others = f"{', '.join(sorted(left))} go on" if left else "no link is left"
         _log.error("link %s has ended; %s", link.name, others)
+    if code != EXIT_FAILED:  # who fails says why where it does
+        then = "; gaps or other differences are on record (isthmus links status)" if code else ""
+        copied = counted(_copied(registry), "record")
+        _log.info("link %s has stopped: it copied %s since it was started%s", link.name, copied, then)
     return code
+
+
+def _copied(registry: CollectorRegistry) -> int:
+    """Records that the target has acknowledged to this process."""
+    return sum(
+        int(sample.value)
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "isthmus_link_records_total"
+    )
 
 
 def circles(links: Sequence[LinkSettings]) -> list[str]:
