@@ -115,6 +115,8 @@ class FailBack:
         self._ids_there: dict[str, str] = {}
         self._back: Mapping[TopicPartition, PartitionLedger] = {}
         self._unknown: dict[TopicPartition, str] = {}
+        self.nothing_read: list[str] = []
+        """Groups of either side that have no position in the link's topics at the target: they stay."""
 
     async def rows(self, groups: NameFilter) -> tuple[list[FailedBack], dict[str, str]]:
         """Of what groups have committed in the link's topics at the target; and of groups as a whole why
@@ -135,6 +137,9 @@ class FailBack:
             ours = {tp: one for tp, one in at.items() if tp in ledgers}
             if ours:
                 found += await self._of_group(name, ours, ledgers)
+        here = [one for one in await self._source.list_groups() if groups.accepts(one.group_id)]
+        names = {one.group_id for one in here if is_synced(one.protocol_type)} | committed.keys()
+        self.nothing_read = sorted(names - refused.keys() - {row.group for row in found})
         return found, refused
 
     async def write(self, rows: Sequence[FailedBack]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus.links import File, Json, LinkName, link_of, patterns
-from isthmus.output import DIFFERENCES, fail, print_json, print_table, say
+from isthmus.output import DIFFERENCES, FAILED, USAGE, fail, print_json, print_table, say
 from isthmus.stores import run_connectors
 from isthmus.topologies import DEFAULT_FILE
 from protocol.counted import counted
@@ -35,6 +35,8 @@ def fail_groups_back(
     Of each partition is told where the group stood at the source (old) and is set to (new). Nothing is taken
     back, and nothing set while the group has members; the positions at the target stay.
 
+    Groups without a position at the target have read nothing there: they are named, and stay where they are.
+
     Ends with 3 where one was not set, or is not exact (why_not and note say why).
 
     Examples:
@@ -45,21 +47,29 @@ def fail_groups_back(
     """
     wanted = patterns(group, "--group")
     settings, asked = link_of(link, file)
-    rows, refused = run_connectors(lambda: _fail_back(settings, wanted, dry_run=dry_run), asked)
+    rows, refused, nothing_read = run_connectors(lambda: _fail_back(settings, wanted, dry_run=dry_run), asked)
+    where = f"at {settings.target.alias} in topics of {link}"
     if not rows and not refused:
-        fail(f"no group that matches has committed anything at {settings.target.alias} in topics of {link}")
+        named = bool(wanted) and not nothing_read
+        fail(f"no group that matches has committed anything {where}", USAGE if named else FAILED)
     if as_json:
         found = [row.to_json() for row in rows]
-        print_json({"link": link, "dry_run": dry_run, "positions": found, "groups_left": refused})
+        left = {"groups_left": refused, "groups_without_position": nothing_read}
+        print_json({"link": link, "dry_run": dry_run, "positions": found, **left})
     else:
         _show(rows, refused, dry_run=dry_run)
+        if nothing_read:
+            say(
+                f"nothing to set for {counted(len(nothing_read), 'group')}, without a position {where}:"
+                f" {', '.join(nothing_read)}"
+            )
     if refused or any(row.why_not or not row.exact for row in rows):
         raise typer.Exit(DIFFERENCES)
 
 
 async def _fail_back(
     settings: LinkSettings, wanted: tuple[str, ...], *, dry_run: bool
-) -> tuple[list[FailedBack], dict[str, str]]:
+) -> tuple[list[FailedBack], dict[str, str], list[str]]:
     from replicator.failing_back import FailBack
     from replicator.filters import NameFilter
 
@@ -69,13 +79,14 @@ async def _fail_back(
         rows, refused = await failing.rows(groups)
         if not dry_run:
             await failing.write(rows)
-        return rows, refused
+        return rows, refused, failing.nothing_read
 
 
 def _show(rows: list[FailedBack], refused: dict[str, str], *, dry_run: bool) -> None:
-    columns = ("group", "topic", "partition", "at_target", "old", "new", "exact")
+    columns = ("group", "topic", "partition", "at_target", "old", "new", "exact", "set")
     cells = [
-        (row.group, row.topic, row.partition, row.committed, row.old, row.new, row.exact) for row in rows
+        (row.group, row.topic, row.partition, row.committed, row.old, row.new, row.exact, row.changes)
+        for row in rows
     ]
     print_table(columns, cells)
     for row in rows:
@@ -87,7 +98,9 @@ def _show(rows: list[FailedBack], refused: dict[str, str], *, dry_run: bool) -> 
     for name, why in refused.items():
         say(f"not set: {name}: {why}")
     changed, left = sum(row.changes for row in rows), sum(bool(row.why_not) for row in rows)
+    done = "would be" if dry_run else "was" if changed == 1 else "were"
     say(
-        f"{counted(changed, 'position')} {'would be' if dry_run else 'were'} set,"
+        f"{counted(changed, 'position')} {done} set,"
         f" {len(rows) - changed - left} stood right already, {left} not set"
+        + (f"; {counted(len(refused), 'group')} left as a whole" if refused else "")
     )

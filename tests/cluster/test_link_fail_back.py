@@ -96,7 +96,15 @@ async def test_a_consumer_goes_on_behind_what_it_has_read_at_the_target(pair, cl
     assert [(row["group"], row["old"], row["new"], row["set"]) for row in shown["positions"]] == [
         (group, 20, 20, False)
     ]
-    assert (await link_command(link, "--group", "nobody.*"))[0] == 1
+    assert shown["groups_without_position"] == []
+    assert (await link_command(link, "--group", "nobody.*"))[0] == 2
+    # One that has read at the source only is told of, and no difference.
+    await east.commit(f"{group}-2", {TopicPartition(topic, 0): Committed(4)})
+    code, shown = await link_command(link, "--group", f"{group}.*")
+    assert (code, shown["groups_without_position"]) == (0, [f"{group}-2"])
+    assert [row["group"] for row in shown["positions"]] == [group]
+    assert await at(east, f"{group}-2", topic) == 4
+    assert (await link_command(link, "--group", f"{group}-2"))[0] == 1
 
 
 async def test_what_a_killed_link_left_behind_counts(pair, clients):
