@@ -33,6 +33,10 @@ class NoSuchBackup(BackupError, NotThere):
     """The store has no backup with that id."""
 
 
+class NoSuchTopic(BackupError, NotThere):
+    """The cluster has no topic of that name."""
+
+
 class DamagedBackup(ConnectorError):
     """What the object store holds is not what the manifest says."""
 
@@ -43,6 +47,10 @@ class RestoreRefused(ConnectorError):
     def __init__(self, backup_id: str, reasons: list[str]) -> None:
         super().__init__(f"restore of {backup_id} refused: " + "; ".join(reasons))
         self.reasons = reasons
+
+
+class NotHeld(RestoreRefused, NotThere):
+    """The same, and among the reasons is a topic that was named and is not in the backup."""
 
 
 class RestoreError(ConnectorError):

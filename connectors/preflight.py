@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connectors.errors import RestoreRefused
+from connectors.errors import NotHeld, RestoreRefused
 from connectors.manifest import Manifest, TopicBackup
 from connectors.restore_report import RestoreState, TargetState
 from connectors.settings import RestoreSettings
@@ -49,10 +49,11 @@ async def preflight(
     """Raises RestoreRefused with all reasons."""
     names = settings.topics or tuple(topic.name for topic in manifest.topics)
     held = {topic.name: topic for topic in manifest.topics}
-    reasons = [f"the backup holds no topic {name}" for name in names if name not in held]
-    reasons += [
+    not_held = [f"the backup holds no topic {name}" for name in names if name not in held]
+    not_held += [
         f"rename names {name}, which is not restored" for name in settings.rename if name not in names
     ]
+    reasons = [*not_held]
     chosen = {name: held[name] for name in names if name in held}
     targets = {name: settings.target_topic(name) for name in chosen}
     reasons += _bad_names(targets)
@@ -74,7 +75,7 @@ async def preflight(
             )
         plans.append(TopicPlan(topic, target, factor, existing, begun is not None and existing is not None))
     if reasons:
-        raise RestoreRefused(manifest.backup_id, reasons)
+        raise (NotHeld if not_held else RestoreRefused)(manifest.backup_id, reasons)
     return Preflight(tuple(plans), tuple(warnings))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from connectors.errors import BackupError
+from connectors.errors import NoSuchTopic
 from protocol.client import (
     EARLIEST,
     LATEST,
@@ -52,7 +52,7 @@ class TopicFacts:
 
 
 async def describe_topics(client: ClusterClient, names: Collection[str]) -> list[TopicFacts]:
-    """Raises BackupError naming every topic that does not exist (asked for until that is sure)."""
+    """Raises NoSuchTopic naming every topic that does not exist (asked for until that is sure)."""
 
     async def ask() -> list[TopicMetadata]:
         found = (await client.metadata(names)).topics
@@ -66,7 +66,7 @@ async def describe_topics(client: ClusterClient, names: Collection[str]) -> list
         topics = await retrying(ask, _SETTLE)
     except KafkaError as error:
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise BackupError(f"cluster {client.cluster_id} has no topic {error.message}") from error
+            raise NoSuchTopic(f"cluster {client.cluster_id} has no topic {error.message}") from error
         raise
     configs = await client.describe_configs(list(names))
     return [_facts(topic, configs[topic.name]) for topic in topics]

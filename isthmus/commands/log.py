@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.output import DIFFERENCES, fail, print_json, print_table, say
+from isthmus.output import DIFFERENCES, USAGE, fail, print_json, print_table, say
 
 if TYPE_CHECKING:
     from protocol.records import Record
@@ -37,7 +37,7 @@ def dump(
     try:
         data = segment.read_bytes()
     except OSError as error:
-        fail(f"{segment} cannot be read: {error.strerror}")
+        fail(f"{segment} cannot be read: {error.strerror}", USAGE)
     rows: list[dict[str, Any]] = []
     end = 0
     for position, header in iter_headers(data):

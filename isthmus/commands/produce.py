@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
 from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_settings
 from isthmus.output import USAGE, fail, note
@@ -15,6 +16,8 @@ from protocol.counted import counted
 
 _LARGEST = 100_000_000
 """Bytes of a record; brokers take no larger request (`socket.request.max.bytes`)."""
+_NOT_THERE = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
+"""As the broker says it, or librdkafka."""
 
 
 def produce(
@@ -37,12 +40,12 @@ def produce(
     from isthmus.commands.topics import pairs
 
     headers: list[tuple[str, str | bytes | None]] = list(pairs(header or []).items())
-    failures: list[str] = []
+    failures: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
         silence.heard()
         if error is not None:
-            failures.append(error.str())
+            failures.append(error)
 
     admin = admin_client(cluster, file)
     silence = Silence(note, lambda: reason(admin, topic))
@@ -67,14 +70,32 @@ def produce(
                 producer.poll(0.1)
                 silence.look(len(producer))
             except KafkaException as error:  # it never left this process
-                failures.append(error.args[0].str())
+                failures.append(error.args[0])
                 break
         count += 1
     while waiting := producer.flush(0.5):
         silence.look(waiting)
     if failures:
-        fail(f"{len(failures)} of {count} records were not written; the first: {failures[0]}")
+        reasons = {error.name() for error in failures}
+        _known(admin, cluster, topic, partition, reasons, none_written=len(failures) == count)
+        fail(f"{len(failures)} of {count} records were not written; the first: {failures[0].str()}")
     note(f"{counted(count, 'record')} written to {topic}")
+
+
+def _known(
+    admin: AdminClient, cluster: str, topic: str, partition: int, reasons: set[str], *, none_written: bool
+) -> None:
+    """Ends the command for a name that is not there. Asked for behind the writes: they may make a topic."""
+    if not none_written or not reasons <= _NOT_THERE:
+        return
+    found = admin.list_topics(timeout=10).topics.get(topic)
+    if found is None or not found.partitions:
+        fail(
+            f"there is no topic '{topic}'; isthmus topics list --cluster {cluster} shows what there is", USAGE
+        )
+    if partition not in {-1, *found.partitions}:
+        there = f"it has 0…{len(found.partitions) - 1}"
+        fail(f"there is no partition {partition} in topic '{topic}': {there}", USAGE)
 
 
 def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from connectors import catalogue
-from connectors.errors import BackupError, NoSuchBackup, RestoreRefused
+from connectors.errors import BackupError, NoSuchBackup, NoSuchTopic, NotHeld, RestoreRefused
 from connectors.group_offsets import GroupStatus
 from connectors.manifest import Manifest, encode
 from connectors.object_store import open_store
@@ -180,7 +180,7 @@ async def test_a_restore_refuses_before_it_writes(
     assert f"{narrow} exists with 1 partition, the backup has 2" in text
     assert absent not in (await there.metadata(None)).topics
     assert len(await content(there, full)) == 3
-    with pytest.raises(RestoreRefused, match="holds no topic nowhere"):
+    with pytest.raises(NotHeld, match="holds no topic nowhere"):
         await vault.restore(target.bootstrap, topics=["nowhere"])
     with pytest.raises(RestoreRefused, match="belongs to the cluster itself"):
         await vault.restore(target.bootstrap, rename={absent: "__consumer_offsets"})
@@ -207,7 +207,7 @@ async def test_unknown_topics_and_taken_names_end_a_backup_early(
 ) -> None:
     topic = fresh("known")
     await create(here, topic)
-    with pytest.raises(BackupError, match="has no topic not-there"):
+    with pytest.raises(NoSuchTopic, match="has no topic not-there"):
         await vault.backup(broker.bootstrap, topic, "not-there")
     await vault.backup(broker.bootstrap, topic)
     with pytest.raises(BackupError, match="b1 exists already"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.broker import BrokerProcess
+from tests.support.broker import BrokerProcess, Cluster
 from tests.support.commands import isthmus
 
 pytestmark = pytest.mark.cluster
@@ -139,6 +140,12 @@ def test_group_reset_shows_first_and_does_only_with_execute(shell: Shell) -> Non
         (("elect", "--topic", "resettable:99"), 2, "no partition 99 in topic 'resettable': it has 0…0"),
         (("elect", "--topic", "nowhere", "--preferred"), 2, "there is no topic 'nowhere'"),
         (("produce", "words2", "--key-separator", ":"), 2, "has no ':'"),
+        (("produce", "a/b"), 1, "1 of 1 records were not written"),
+        (
+            ("produce", "resettable", "--partition", "9"),
+            2,
+            "there is no partition 9 in topic 'resettable': it has 0…0",
+        ),
         (("groups", "reset", "g", "--to", "sometime", "--topic", "resettable"), 2, "is not understood"),
     ],
 )
@@ -149,6 +156,16 @@ def test_mistakes_are_one_clear_line(shell: Shell, arguments: tuple[str, ...], c
     assert done.returncode == code, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_topic_that_is_not_there_and_is_not_made_by_writing_is_wrong_usage(
+    cluster: Callable[[int], Cluster],
+) -> None:
+    made = cluster(0)
+    made.add(1, settings={"auto.create.topics.enable": "false"}).start()
+    done = Shell(made.bootstrap).run("produce", "nowhere", text="one\ntwo\n")
+    assert done.returncode == 2, done.stderr
+    assert "there is no topic 'nowhere'" in done.stderr
 
 
 def test_writes_that_are_refused_for_long_are_said_with_their_reason(shell: Shell) -> None:

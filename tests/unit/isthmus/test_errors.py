@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from connectors.errors import ConnectorError, NoSuchBackup
+from connectors import errors
+from connectors.errors import ConnectorError, NoSuchBackup, NotHeld, RestoreRefused
 from isthmus.output import Failed, fail, print_error
 from isthmus.stores import run_connectors
 from protocol.client.errors import ConnectError
@@ -60,6 +61,9 @@ def test_what_to_do_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None
     [
         (NoSuchBackup("no b2"), 2),
         (NoSuchTopic("no orders"), 2),
+        (NotHeld("b2", ["the backup holds no topic orders"]), 2),
+        (errors.NoSuchTopic("no orders"), 2),
+        (RestoreRefused("b2", ["orders holds records"]), 1),
         (ConnectorError("away"), 1),
         (ConnectError("away"), 1),
     ],

@@ -74,6 +74,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("net show good.yaml", "no network section"),
         ("drill check nosuch.yaml", "nosuch.yaml cannot be read"),
         ("demo nosuch.yaml", "nosuch.yaml cannot be read"),
+        ("log dump nosuch.log", "nosuch.log cannot be read: No such file"),
         ("replicate nosuch.properties", "nosuch.properties: No such file"),
         ("replicate connector.json --check", "line 1: mirror: has no source.cluster.bootstrap.servers"),
         ("replicate connector.properties", "name: is missing: where its progress is kept"),
