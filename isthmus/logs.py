@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import logging
 
+from isthmus.output import printable
+
+
+class _Printable(logging.Formatter):
+    """What clients call themselves reaches the log, and with it a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("isthmus").setLevel(level)

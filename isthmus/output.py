@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -11,15 +12,28 @@ import typer
 from typer.exceptions import TyperException
 
 FAILED, USAGE, DIFFERENCES = 1, 2, 3
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_OF_A_CELL = re.compile(rf"\t|\n|{_UNPRINTABLE.pattern}")
+
+
+def printable(text: str) -> str:
+    """With control characters written out, but for ends of lines and tabs: names, keys and what other
+    programs answer come from anywhere, and would steer the terminal. So are bytes of file names that are no
+    UTF-8."""
+    return _UNPRINTABLE.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def say(text: str) -> None:
-    typer.echo(text)
+    typer.echo(printable(text))
 
 
 def note(text: str) -> None:
     """Progress and remarks: to standard error, so that standard output stays clean for pipes."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 class Failed(typer.Exit):
@@ -33,7 +47,7 @@ class Failed(typer.Exit):
 
 def fail(message: str, code: int = FAILED, *, told: bool = False) -> NoReturn:
     """Say why on standard error, and end. `told`: what `--json` prints is printed, and holds it."""
-    typer.echo(f"isthmus: {message}", err=True)
+    typer.echo(f"isthmus: {printable(message)}", err=True)
     raise Failed(message, code, told)
 
 
@@ -56,7 +70,9 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Columns are as wide as their longest cell; None prints as `-`; numbers stand right."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [
+        ["-" if cell is None else _OF_A_CELL.sub(_written_out, str(cell)) for cell in row] for row in rows
+    ]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
     numeric = [
         bool(rows) and all(isinstance(row[i], int | float) or row[i] is None for row in rows)

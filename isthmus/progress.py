@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from isthmus.output import note
+from isthmus.output import note, printable
 
 LINE_EVERY_S = 5.0
 
@@ -52,6 +52,7 @@ class ProgressDisplay:
                 self._last_line = time.monotonic()
                 note(line)
             return
+        line = printable(line)
         task = self._tasks.get("")
         if task is None:
             task = self._tasks[""] = self._bars.add_task(line, total=total or None)

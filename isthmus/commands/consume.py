@@ -13,6 +13,9 @@ from isthmus.kafka_admin import Cluster, TopologyFile, admin_client, client_sett
 from isthmus.output import FAILED, USAGE, fail, note
 from protocol.counted import counted
 
+_C1 = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+"""JSON leaves these as they are, and a terminal obeys them."""
+
 
 def consume(
     topic: Annotated[str, typer.Argument(help="topic", show_default=False)],
@@ -97,7 +100,7 @@ def _json(message: Message) -> bytes:
         "headers": [[name, _text(value)] for name, value in headers],
         "value": _text(message.value()),
     }
-    return json.dumps(content, ensure_ascii=False).encode()
+    return json.dumps(content, ensure_ascii=False).translate(_C1).encode()
 
 
 def _text(value: bytes | str | None) -> str | None:

@@ -10,7 +10,8 @@ import pytest
 
 from connectors import errors
 from connectors.errors import ConnectorError, NoSuchBackup, NotHeld, RestoreRefused
-from isthmus.output import Failed, fail, print_error
+from isthmus.commands.consume import _json as record_json
+from isthmus.output import Failed, fail, note, print_error, print_table, say
 from isthmus.stores import run_connectors
 from protocol.client.errors import ConnectError
 from replicator.mirrors.assessing import NoSuchTopic
@@ -112,3 +113,46 @@ def test_a_question_that_gets_no_yes(key: bytes, code: int) -> None:
     assert process.returncode == code
     assert b"Traceback" not in errors
     assert (b"nothing done" in errors) == (code == 1)
+
+
+ESC, CSI = "\x1b", "\x9b"
+
+
+def test_control_characters_of_names_do_not_reach_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A group may be called so, or a file."""
+    name = f"a{ESC}[2Jb{CSI}31m\rc\x7f\udcff"
+    told = r"a\x1b[2Jb\x9b31m\rc\x7f\udcff"
+    say(f"{name}\nnext")
+    note(name)
+    with pytest.raises(Failed) as failed:
+        fail(name)
+    shown = capsys.readouterr()
+    assert shown.out == f"{told}\nnext\n"
+    assert shown.err == f"{told}\nisthmus: {told}\n"
+    print_error(failed.value)
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == name
+    print_table(("group", "n"), [(f"{name}\n\t", 1), ("ü", 2)])
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        rf"{told}\n\t  1",
+        "ü" + " " * len(rf"{told}\n\t") + " 2",
+    ]
+
+
+def test_nor_do_those_of_a_log_line(capfd: pytest.CaptureFixture[str]) -> None:
+    script = "import logging; from isthmus.logs import log_to_stderr; log_to_stderr();"
+    script += f"logging.getLogger('isthmus').info('client %s', {ESC + CSI!r})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.endswith("isthmus: client \\x1b\\x9b\n")
+
+
+def test_records_as_json_are_data_that_no_terminal_obeys() -> None:
+    class Message:
+        key = value = staticmethod(lambda: f"{ESC}{CSI}ü".encode())
+        partition = offset = staticmethod(lambda: 0)
+        timestamp = staticmethod(lambda: (1, 0))
+        headers = staticmethod(list)
+
+    line = record_json(Message()).decode()  # type: ignore[arg-type]
+    assert not {ESC, CSI} & {*line}
+    assert json.loads(line)["value"] == f"{ESC}{CSI}ü"
+    assert "ü" in line
