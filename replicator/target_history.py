@@ -26,12 +26,12 @@ from replicator.own_transactions import OwnTransactions
 from replicator.whole_batches import committed_chunk, whole_batches
 from transfer.endpoint import Chunk
 from transfer.kafka.leaders import NOT_ASKED
+from transfer.kafka.readable import seen_until
 from transfer.kafka.written import Written
 from transfer.offset_map import OffsetMap
 from transfer.rewrite import AbortedFilter
 
 _WINDOW: Final = 1 << 20
-_TRANSACTIONS: Final = 8
 
 
 class Content(NamedTuple):
@@ -153,13 +153,19 @@ class TargetHistory:
         if answer is not None and not written.kept(*answer):
             start = min(written.epochs.common_end(*answer), end)
         if entry.once:
-            start = _before_transactions(runs, start)
-            hung = await self._own.end(tp, target_end) if self._own is not None else None
-            start = start if hung is None else min(start, hung)
+            start = await self._hidden_from(tp, start, target_end)
         if start >= end:
             return Kept(end, end if written.other(leader.epoch) else -1)
         start = max(start, runs.target_start)
         return Kept(await self._same(entry, tp, (start, end), source), start)
+
+    async def _hidden_from(self, tp: TopicPartition, offset: int, target_end: int) -> int:
+        """What is before an offset may be of a transaction whose end the leader does not have, or has got
+        another one for since: from where on readers of committed records do not see it; else `offset`."""
+        hung = await self._own.end(tp, target_end) if self._own is not None else None
+        if offset > (await self._target.offset(tp, EARLIEST)).offset:
+            offset = await seen_until(self._target, tp, offset)
+        return offset if hung is None else min(offset, hung)
 
     async def _ask(self, node: int, tp: TopicPartition, epochs: tuple[int, int]) -> tuple[int, int] | None:
         try:
@@ -193,14 +199,6 @@ class TargetHistory:
         """Whatever becomes of other producers' transactions: this link's records are in none."""
         found = await whole_batches(self._target, tp, offset, max_bytes=_WINDOW)
         return Chunk(tp, found.batches, offset, found.next_offset)
-
-
-def _before_transactions(runs: OffsetMap, offset: int) -> int:
-    """The leader may have records of a transaction up to there and not its end, or another end came since:
-    the last ones are looked at again. Markers part runs, so a transaction is a run, or several where others
-    write in between."""
-    first = max(runs.number_at(offset - 1) - _TRANSACTIONS + 1, 0)
-    return min(runs[first].target, offset) if len(runs) else offset
 
 
 def written_of(entry: Entry) -> Written:

@@ -64,6 +64,8 @@ class Case:
     """Records of each batch of the source; 0: a transaction's marker."""
     chunks: Sequence[int] = (1,)
     """Batches of each chunk, again and again."""
+    parts: int = 2
+    """Batches of each part of a write: writes are in several, over transactions."""
     reads: Sequence[str] = ()
     produces: Sequence[str] = ()
     adds: Sequence[str] = ()
@@ -449,12 +451,12 @@ async def _lose(made: Parts, outcome: Outcome) -> None:
 def _patched() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(book, "_AGAIN_SOON_S", 0.0)
-        patch.setattr(ticket_parts, "BATCHES", 2)  # so that writes are in several parts, over transactions
         yield patch
 
 
 def copy(case: Case) -> Outcome:
     with _patched() as patch:
+        patch.setattr(ticket_parts, "BATCHES", case.parts)
         if not case.joins:
             patch.setattr(rewrite, "SMALL", 0)
         return run_jumping(_copy(case, patch))

@@ -172,7 +172,8 @@ class TargetInMemory:
         await self._served([tp])
         log, end = self.logs[tp], self._readable(tp, isolation)
         rest = b"".join(batch for header, batch in log.batches if offset < header.next_offset <= end)
-        return Fetched(tp, memoryview(rest), log.end, log.end, 0, tuple(log.aborted(offset)))
+        aborted = tuple(log.aborted(offset)) if isolation == Isolation.READ_COMMITTED else ()
+        return Fetched(tp, memoryview(rest), log.end, log.stable, 0, aborted)
 
     async def spread_once(
         self, items: Mapping[TopicPartition, Any], call: Any

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import starmap
 from typing import Final, Protocol
 
-from protocol.client import LATEST, ClusterClient, Isolation, NotSupportedError
+from protocol.client import ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import EpochEnd
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition
 from transfer.kafka.away import Away
 from transfer.kafka.duty import Broken, on_duty
 from transfer.kafka.lane import ProduceLane
+from transfer.kafka.readable import seen_until
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 _ANSWER_S = 5.0
+_AT_A_TIME = 16
 
 NOT_ASKED: Final = frozenset(
     {
@@ -178,7 +181,8 @@ class Leaders:
             answers = dict.fromkeys(wanted, KafkaError(ErrorCode.UNSUPPORTED_VERSION))
         except (ProtocolError, TimeoutError):
             return
-        readable = await self._readable([lane.tp for lane in lanes if lane.transactional])
+        settled = {lane.tp: lane.written.settled_end for lane in lanes if lane.transactional}
+        readable = await self._readable(settled)
         for lane, epoch in lanes.items():
             answer = answers.get(lane.tp)
             if answer is None or self._lanes.get(lane.tp) is not lane or lane.error is not None:
@@ -188,30 +192,33 @@ class Leaders:
                     self._led(lane, node, epoch)
             elif not lane.written.kept(*answer):
                 self._listener.lost(lane, _told(lane, node, answer))
-            elif readable.get(lane.tp, lane.written.end) < lane.written.settled_end:
+            elif readable.get(lane.tp, lane.written.settled_end) < settled.get(lane.tp, -1):
                 self._listener.lost(lane, _hidden(lane, node, readable[lane.tp]))
             else:
                 self._led(lane, node, epoch)
 
-    async def _readable(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Up to where readers of committed records see them: a leader may have records of a transaction and
-        not the marker of its end. Partitions that are not told about are left out."""
+    async def _readable(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Up to where readers of committed records see what is before these offsets. Partitions that are not
+        told about are left out."""
+        room = asyncio.Semaphore(_AT_A_TIME)
 
-        async def one(tp: TopicPartition) -> int:
-            return (await self._client.offset(tp, LATEST, isolation=Isolation.READ_COMMITTED)).offset
+        async def one(tp: TopicPartition, end: int) -> int:
+            async with room:
+                return await seen_until(self._client, tp, end)
 
+        asked = {tp: end for tp, end in ends.items() if end > 0}
         try:
             async with asyncio.timeout(_ANSWER_S):
-                found = await asyncio.gather(*map(one, tps), return_exceptions=True)
+                found = await asyncio.gather(*starmap(one, asked.items()), return_exceptions=True)
         except TimeoutError:
             return {}
-        return {tp: end for tp, end in zip(tps, found, strict=True) if isinstance(end, int)}
+        return {tp: end for tp, end in zip(asked, found, strict=True) if isinstance(end, int)}
 
 
 def _hidden(lane: ProduceLane, node: int, end: int) -> str:
     return (
         f"broker {node} leads now; of what was committed up to offset {lane.written.settled_end}"
-        f" readers see only what is before {end}: a transaction is open there"
+        f" readers may see only what is before {end}: a transaction is open there, or was aborted"
     )
 
 

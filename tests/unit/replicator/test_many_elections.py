@@ -45,6 +45,7 @@ _CASES = st.builds(
     joins=st.booleans(),
     batches=st.lists(st.integers(0, 3), min_size=1, max_size=20),
     chunks=st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    parts=st.sampled_from([2, 2, 40]),
     produces=st.lists(st.sampled_from([OK, OK, LOST, UNHEARD, LATE]), max_size=8),
     commands=st.lists(
         st.one_of(
@@ -93,6 +94,18 @@ def test_what_stands_behind_progress_that_was_lost_is_not_copied_again(once: boo
     for ms in range(40, 160, 5):
         commands = [(ms / 1000, LOSE_PROGRESS), (0.0, GIVE_UP), (0.01, MORE)]
         copy(Case(once, batches=[1] * 30, commands=commands)).check(once=True)
+
+
+@pytest.mark.parametrize("more", [[], [MORE]])
+def test_a_transaction_whose_end_was_lost_and_that_was_aborted_since_is_copied_again_all_of_it(
+    more: list[str],
+) -> None:
+    """The next leader has its records and not its marker; the next end of the same producer's there aborts
+    them. Markers at the source part what is one write."""
+    for ms in (36, 37, 38, 39):
+        for wait_s in (0.01, 0.05):
+            commands = [(ms / 2000, BEHIND), *((0.0, one) for one in more), (wait_s, FLAP), (0.0, MORE)]
+            copy(Case(batches=[1, 0] * 20, chunks=(40,), parts=40, commands=commands)).check(once=True)
 
 
 def test_what_is_read_of_two_leaders_says_nothing_of_either() -> None:
