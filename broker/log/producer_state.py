@@ -247,12 +247,12 @@ class ProducerStates:
         }
 
     def end_all(self) -> None:
-        """The log goes on under other producers: those before are forgotten. Open transactions stay known;
-        markers ended them before.
+        """The log goes on under other producers: those before are forgotten. Markers ended what they had
+        open; whoever wrote those did not know of a transaction that is open here still, because its records
+        are gone there, and nobody will end it.
         """
-        for producer in list(self._producers.values()):
-            if producer.txn_first_offset is None:
-                del self._producers[producer.producer_id]
+        self._producers.clear()
+        self._ongoing.clear()
 
     def open_transactions(self) -> list[Producer]:
         """Producers whose transaction is open, the oldest first."""

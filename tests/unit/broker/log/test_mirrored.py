@@ -70,6 +70,25 @@ def test_a_log_cut_back_into_the_mirror_knows_them_again(open_log: OpenLog) -> N
     assert log.producers.get(7) is not None
 
 
+@pytest.mark.parametrize("how", ["running", "restarted", "killed"])
+def test_what_nobody_will_end_is_not_open_after_them(open_log: OpenLog, how: str) -> None:
+    """The other side had let go of all its records before it was written to, so it wrote no marker for it."""
+    log = open_log(isthmus_mirror_source=MIRROR)
+    log.append(batch(3, producer=(7, 0, 0), transactional=True, leader_epoch=2), 9, Origin.REPLICATION)
+    log.high_watermark = 3
+    log.delete_before(3)
+    assert [one.producer_id for one in log.producers.open_transactions()] == [7]
+    ended(log)
+    log.append(batch(2, base_offset=4, leader_epoch=100_001), 100_002, Origin.REPLICATION)
+    if how != "running":
+        if how == "restarted":
+            log.close()
+        log = open_log(clean=how == "restarted", isthmus_mirror_source=MIRROR)
+    log.high_watermark = 6
+    assert log.producers.open_transactions() == []
+    assert log.last_stable_offset == 6
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
