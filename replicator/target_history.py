@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from protocol.client import EARLIEST, ClusterClient, NotSupportedError
+from protocol.client import EARLIEST, LATEST, ClientError, ClusterClient, Isolation, NotSupportedError
 from protocol.client.metadata import Leader
 from protocol.errors import KafkaError
 from protocol.records.header import iter_headers
@@ -156,6 +156,8 @@ class TargetHistory:
             start = await self._hidden_from(tp, start, target_end)
         if start >= end:
             return Kept(end, end if written.other(leader.epoch) else -1)
+        if entry.once:
+            await self._check_stable(tp, end)
         start = max(start, runs.target_start)
         return Kept(await self._same(entry, tp, (start, end), source), start)
 
@@ -166,6 +168,17 @@ class TargetHistory:
         if offset > (await self._target.offset(tp, EARLIEST)).offset:
             offset = await seen_until(self._target, tp, offset)
         return offset if hung is None else min(offset, hung)
+
+    async def _check_stable(self, tp: TopicPartition, end: int) -> None:
+        """What is committed can be read up to there. Raises ClientError."""
+        stable = (await self._target.offset(tp, LATEST, isolation=Isolation.READ_COMMITTED)).offset
+        if stable < end:
+            error = ClientError(
+                f"{tp}: a new broker leads it at the target, and a transaction is open there from offset"
+                f" {stable} on: whether all that was copied is there is known once that has ended"
+            )
+            error.to_do = "if it hangs, isthmus links check says whose it is and how to end it"
+            raise error
 
     async def _ask(self, node: int, tp: TopicPartition, epochs: tuple[int, int]) -> tuple[int, int] | None:
         try:

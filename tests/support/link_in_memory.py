@@ -44,6 +44,7 @@ STALL, LET_GO, COMPACT, LOSE_THERE, USURP = "stall", "let go", "compact", "lose 
 MOVE, BUMP, BEHIND, FLAP, FLAP_FILLED = "move", "bump", "behind", "flap", "flap, filled"
 STALE, ZOMBIE, SLOW, LATE_ANSWERS, MORE = "stale", "zombie", "slow", "late answers", "more"
 OTHERS_WRITE, LOSE_PROGRESS = "others write", "lose progress"
+OTHERS_BEGIN, OTHERS_COMMIT = "others begin", "others commit"
 _PROGRESS = "isthmus-link.east-to-west.internal"
 _LONGEST_S = 900.0
 _OTHERS_S = 0.05
@@ -371,6 +372,8 @@ async def _command(
             target.bump(MIRROR)
         elif command == OTHERS_WRITE:
             target.others(MIRROR, 8)
+        elif command in (OTHERS_BEGIN, OTHERS_COMMIT):
+            target.others_transaction(MIRROR, commits=command == OTHERS_COMMIT)
         elif command == BEHIND:
             target.fall_behind(MIRROR)
         elif command in (FLAP, FLAP_FILLED):

@@ -42,6 +42,7 @@ from tests.support.connection_in_memory import WAY_S, Connection, segments
 from tests.support.log_in_memory import ABORT, COMMIT, Known, Log
 from tests.support.transactions_in_memory import Transactional, answer
 
+_OTHERS_ID = 1_000_000
 OTHERS = b"of others"
 """The value of records that somebody else writes."""
 OK, LOST, UNHEARD, LATE = "ok", "lost", "unheard", "late"
@@ -302,6 +303,20 @@ class TargetInMemory:
         """So many records are written by others."""
         for _ in range(number):
             self.logs[tp].put(build_batch([Record(0, 1, b"k", OTHERS)]))
+
+    def others_transaction(self, tp: TopicPartition, *, commits: bool) -> None:
+        """Somebody else writes in a transaction, or ends it."""
+        record = Record(0, 1, COMMIT, b"") if commits else Record(0, 1, b"k", OTHERS)
+        self.logs[tp].put(
+            build_batch(
+                [record],
+                producer_id=_OTHERS_ID,
+                producer_epoch=0,
+                base_sequence=-1 if commits else 0,
+                transactional=True,
+                control=commits,
+            )
+        )
 
     def move(self, tp: TopicPartition) -> None:
         """The other broker leads, and has all."""

@@ -21,6 +21,8 @@ from tests.support.link_in_memory import (
     LOSE_THERE,
     MORE,
     MOVE,
+    OTHERS_BEGIN,
+    OTHERS_COMMIT,
     OTHERS_WRITE,
     PAUSE,
     RESTART,
@@ -106,6 +108,13 @@ def test_a_transaction_whose_end_was_lost_and_that_was_aborted_since_is_copied_a
         for wait_s in (0.01, 0.05):
             commands = [(ms / 2000, BEHIND), *((0.0, one) for one in more), (wait_s, FLAP), (0.0, MORE)]
             copy(Case(batches=[1, 0] * 20, chunks=(40,), parts=40, commands=commands)).check(once=True)
+
+
+def test_a_new_leader_is_not_believed_while_others_have_a_transaction_open_before_what_was_copied() -> None:
+    commands = [(0.02, OTHERS_BEGIN), (1.0, MOVE), (5.0, OTHERS_COMMIT), (0.01, MORE)]
+    outcome = copy(Case(batches=[1] * 10, commands=commands))
+    outcome.check(once=True)
+    assert any("a transaction is open there from offset" in reason for reason in outcome.reasons)
 
 
 def test_what_is_read_of_two_leaders_says_nothing_of_either() -> None:
