@@ -26,8 +26,11 @@ from transfer.tail import Placed, TailMatcher, committed, outside_transactions
 
 _log = logging.getLogger("isthmus.replicator")
 
-_WINDOW: Final = 64 << 20
-"""Bytes of the target's tail that are held and compared at a time."""
+_WINDOW: Final = 4 << 20
+"""Bytes of a tail that are held and compared at a time."""
+
+_LONGEST: Final = 64 << 20
+"""So many in a row of which nothing is known are somebody else's."""
 
 _AT_A_TIME: Final = 16
 _TRANSACTION: Final = 2
@@ -64,31 +67,32 @@ class TargetTails:
                 ).offset
             position = max(position, (await self._target.offset(tp, EARLIEST)).offset)  # it may be gone there
             gaps: list[Gap] = []
-            more = True
-            while more and position < target_end:
-                tail, position = await self._read(tp, (position, target_end), once=entry.once)
-                more, found = await self._match(entry, tail, source)
+            unknown = 0
+            while unknown < _LONGEST and position < target_end:
+                tail, size, position = await self._read(tp, (position, target_end), once=entry.once)
+                recognised, found = await self._match(entry, tail, source)
+                unknown = 0 if recognised else unknown + size
                 gaps += found
             return gaps
 
     async def _read(
         self, tp: TopicPartition, stretch: tuple[int, int], *, once: bool
-    ) -> tuple[list[Placed], int]:
-        """As much as is compared at a time, and where that ends."""
+    ) -> tuple[list[Placed], int, int]:
+        """As much as is compared at a time, in bytes, and where that ends."""
         position, end = stretch
         tail: list[Placed] = []
         size = 0
         while position < end and size < _WINDOW:
             if once:
-                chunk = await committed_chunk(self._target, tp, position)
+                chunk = await committed_chunk(self._target, tp, position, max_bytes=_WINDOW)
                 tail += committed(chunk)
             else:
-                found = await whole_batches(self._target, tp, position)
+                found = await whole_batches(self._target, tp, position, max_bytes=_WINDOW)
                 chunk = Chunk(tp, found.batches, position, found.next_offset)
                 tail += outside_transactions(chunk)
             size += chunk.size
             position = chunk.next_offset
-        return tail, position
+        return tail, size, position
 
     async def _match(
         self, entry: Entry, tail: list[Placed], source: tuple[int, int]
@@ -99,7 +103,7 @@ class TargetTails:
         left_out: list[int] = []
         position = first = max(ledger.next_source_offset, source_first)
         while not matcher.done and position < source_end:
-            chunk = await committed_chunk(self._source, _tp(ledger.source), position)
+            chunk = await committed_chunk(self._source, _tp(ledger.source), position, max_bytes=_WINDOW)
             if self._origin is not None:
                 chunk, offsets = self._origin.apply(chunk)
                 left_out += offsets
