@@ -8,6 +8,7 @@ its own partitions only (I10).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from itertools import starmap
 from typing import Final, Protocol
@@ -34,6 +35,9 @@ NOT_ASKED: Final = frozenset(
     }
 )
 """Who may not ask, or whom nobody answers, writes as without the question."""
+
+_NEVER_TOLD: Final = NOT_ASKED | {ErrorCode.OFFSET_OUT_OF_RANGE}
+"""Nor does anybody tell of what retention has taken."""
 
 
 class Listener(Protocol):
@@ -182,6 +186,7 @@ class Leaders:
         except (ProtocolError, TimeoutError):
             return
         settled = {lane.tp: lane.written.settled_end for lane in lanes if lane.transactional}
+        settled = {tp: end for tp, end in settled.items() if end > 0}
         readable = await self._readable(settled)
         for lane, epoch in lanes.items():
             answer = answers.get(lane.tp)
@@ -192,27 +197,31 @@ class Leaders:
                     self._led(lane, node, epoch)
             elif not lane.written.kept(*answer):
                 self._listener.lost(lane, _told(lane, node, answer))
-            elif readable.get(lane.tp, lane.written.settled_end) < settled.get(lane.tp, -1):
+            elif lane.tp in settled and lane.tp not in readable:
+                continue  # it is asked again
+            elif readable.get(lane.tp, 0) < settled.get(lane.tp, 0):
                 self._listener.lost(lane, _hidden(lane, node, readable[lane.tp]))
             else:
                 self._led(lane, node, epoch)
 
     async def _readable(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Up to where readers of committed records see what is before these offsets. Partitions that are not
-        told about are left out."""
+        """Up to where readers of committed records see what is before these offsets. Partitions that nobody
+        has told of yet are left out."""
         room = asyncio.Semaphore(_AT_A_TIME)
+        found: dict[TopicPartition, int] = {}
 
-        async def one(tp: TopicPartition, end: int) -> int:
+        async def one(tp: TopicPartition, end: int) -> None:
             async with room:
-                return await seen_until(self._client, tp, end)
+                try:
+                    found[tp] = await seen_until(self._client, tp, end)
+                except KafkaError as error:
+                    if error.code in _NEVER_TOLD:
+                        found[tp] = end
 
-        asked = {tp: end for tp, end in ends.items() if end > 0}
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                found = await asyncio.gather(*starmap(one, asked.items()), return_exceptions=True)
-        except TimeoutError:
-            return {}
-        return {tp: end for tp, end in zip(asked, found, strict=True) if isinstance(end, int)}
+                await asyncio.gather(*starmap(one, ends.items()), return_exceptions=True)
+        return found
 
 
 def _hidden(lane: ProduceLane, node: int, end: int) -> str:

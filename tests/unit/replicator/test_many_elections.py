@@ -4,10 +4,14 @@ come late: what was acknowledged and is gone is copied again, or on record as a 
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.client import ClientError, ClusterClient
+from protocol.types import TopicPartition
 from tests.support.link_in_memory import (
     BEHIND,
     BUMP,
@@ -34,6 +38,8 @@ from tests.support.link_in_memory import (
     copy,
 )
 from tests.support.target_in_memory import LATE, LOST, OK, UNHEARD
+from transfer.kafka import leaders
+from transfer.kafka.readable import seen_until
 
 _WAITS_S = [0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.2, 2.0]
 _ELECTIONS = [LOSE_THERE, USURP, MOVE, BUMP, BEHIND, FLAP, FLAP_FILLED, OTHERS_WRITE]
@@ -108,6 +114,20 @@ def test_a_transaction_whose_end_was_lost_and_that_was_aborted_since_is_copied_a
         for wait_s in (0.01, 0.05):
             commands = [(ms / 2000, BEHIND), *((0.0, one) for one in more), (wait_s, FLAP), (0.0, MORE)]
             copy(Case(batches=[1, 0] * 20, chunks=(40,), parts=40, commands=commands)).check(once=True)
+
+
+def test_a_leader_that_does_not_tell_what_it_hides_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = itertools.count()
+
+    async def at_last(client: ClusterClient, tp: TopicPartition, end: int) -> int:
+        if next(calls) < 3:
+            raise ClientError("no answer")
+        return await seen_until(client, tp, end)
+
+    monkeypatch.setattr(leaders, "seen_until", at_last)
+    commands = [(0.048, BEHIND), (0.05, FLAP), (0.0, MORE)]
+    copy(Case(batches=[1, 0] * 20, chunks=(40,), parts=40, commands=commands)).check(once=True)
+    assert next(calls) == 4
 
 
 def test_a_new_leader_is_not_believed_while_others_have_a_transaction_open_before_what_was_copied() -> None:
