@@ -144,6 +144,9 @@ class TargetHistory:
         tp, runs = TopicPartition(*entry.ledger.target[2:]), entry.ledger.runs
         end = min(runs.target_end, target_end)
         written = written_of(entry)
+        hung = None
+        if entry.once and self._own is not None and leader.epoch != written.epoch:
+            hung = await self._own.end(tp, target_end)
         if not written.doubts(leader.epoch) and not written.other(leader.epoch):
             return Kept(end)
         asked = min(written.epochs.last, leader.epoch)
@@ -153,7 +156,7 @@ class TargetHistory:
         if answer is not None and not written.kept(*answer):
             start = min(written.epochs.common_end(*answer), end)
         if entry.once:
-            start = await self._hidden_from(tp, start, target_end)
+            start = await self._hidden_from(tp, start if hung is None else min(start, hung))
         if start >= end:
             return Kept(end, end if written.other(leader.epoch) else -1)
         if entry.once:
@@ -161,13 +164,12 @@ class TargetHistory:
         start = max(start, runs.target_start)
         return Kept(await self._same(entry, tp, (start, end), source), start)
 
-    async def _hidden_from(self, tp: TopicPartition, offset: int, target_end: int) -> int:
+    async def _hidden_from(self, tp: TopicPartition, offset: int) -> int:
         """What is before an offset may be of a transaction whose end the leader does not have, or has got
         another one for since: from where on readers of committed records do not see it; else `offset`."""
-        hung = await self._own.end(tp, target_end) if self._own is not None else None
         if offset > (await self._target.offset(tp, EARLIEST)).offset:
-            offset = await seen_until(self._target, tp, offset)
-        return offset if hung is None else min(offset, hung)
+            offset = (await seen_until(self._target, tp, offset)).until
+        return offset
 
     async def _check_stable(self, tp: TopicPartition, end: int) -> None:
         """What is committed can be read up to there. Raises ClientError."""

@@ -57,16 +57,16 @@ async def test_what_hides_records_is_named_with_its_beginning(bootstrap):
         await create(client, topic)
         await asyncio.to_thread(producer.init_transactions, 30)
         await produce(client, topic, some(4))  # 0 to 3
-        assert await seen_until(client, tp, 4) == 4
+        assert await seen_until(client, tp, 4) == (4, False)
         await write()  # 4 to 6
         await produce(client, topic, some(2))  # 7, 8
-        assert [await seen_until(client, tp, end) for end in (4, 5, 7, 9)] == [4, 4, 4, 4]
+        assert [await seen_until(client, tp, end) for end in (4, 5, 7, 9)] == [(4, True)] * 4
         await asyncio.to_thread(producer.abort_transaction, 30)  # its marker is at 9
         await stable(10)
-        assert [await seen_until(client, tp, end) for end in (4, 5, 7, 9, 10)] == [4, 4, 4, 4, 4]
+        assert [await seen_until(client, tp, end) for end in (4, 5, 7, 9, 10)] == [(4, False)] * 5
         await write()  # 10 to 12
         await asyncio.to_thread(producer.commit_transaction, 30)  # 13
         await stable(14)
-        assert [await seen_until(client, tp, end) for end in (11, 13, 14)] == [11, 13, 14]
+        assert [(await seen_until(client, tp, end)).until for end in (11, 13, 14)] == [11, 13, 14]
         with pytest.raises(KafkaError):
             await seen_until(client, tp, 16)

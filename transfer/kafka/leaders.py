@@ -20,7 +20,7 @@ from protocol.types import ZERO_UUID, TopicPartition
 from transfer.kafka.away import Away
 from transfer.kafka.duty import Broken, on_duty
 from transfer.kafka.lane import ProduceLane
-from transfer.kafka.readable import seen_until
+from transfer.kafka.readable import Seen, seen_until
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
@@ -136,7 +136,10 @@ class Leaders:
                 lane.topic_id = topic.topic_id
             if lane.topic_id != ZERO_UUID and -1 < partition.leader_epoch < lane.written.epoch:
                 continue  # this broker has not heard of the leader yet, and names one that was replaced
-            if lane.written.doubts(partition.leader_epoch):
+            aborted = (
+                lane.transactional and partition.leader_epoch > lane.written.epoch >= 0
+            )  # may stand there
+            if aborted or lane.written.doubts(partition.leader_epoch):
                 doubted.setdefault(partition.leader, {})[lane] = partition.leader_epoch
             else:
                 self._led(lane, partition.leader, partition.leader_epoch)
@@ -186,7 +189,6 @@ class Leaders:
         except (ProtocolError, TimeoutError):
             return
         settled = {lane.tp: lane.written.settled_end for lane in lanes if lane.transactional}
-        settled = {tp: end for tp, end in settled.items() if end > 0}
         readable = await self._readable(settled)
         for lane, epoch in lanes.items():
             answer = answers.get(lane.tp)
@@ -197,26 +199,32 @@ class Leaders:
                     self._led(lane, node, epoch)
             elif not lane.written.kept(*answer):
                 self._listener.lost(lane, _told(lane, node, answer))
-            elif lane.tp in settled and lane.tp not in readable:
-                continue  # it is asked again
-            elif readable.get(lane.tp, 0) < settled.get(lane.tp, 0):
-                self._listener.lost(lane, _hidden(lane, node, readable[lane.tp]))
-            else:
+            elif lane.tp not in settled:
                 self._led(lane, node, epoch)
+            elif lane.tp in readable:
+                self._seen(lane, node, epoch, readable[lane.tp])
 
-    async def _readable(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def _seen(self, lane: ProduceLane, node: int, epoch: int, seen: Seen) -> None:
+        if seen.until < lane.written.settled_end:
+            self._listener.lost(lane, _hidden(lane, node, seen.until))
+        elif seen.is_open and lane.written.is_settled:
+            self._listener.lost(lane, _open(lane, node))
+        else:
+            self._led(lane, node, epoch)
+
+    async def _readable(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Seen]:
         """Up to where readers of committed records see what is before these offsets. Partitions that nobody
         has told of yet are left out."""
         room = asyncio.Semaphore(_AT_A_TIME)
-        found: dict[TopicPartition, int] = {}
+        found: dict[TopicPartition, Seen] = {}
 
         async def one(tp: TopicPartition, end: int) -> None:
             async with room:
                 try:
-                    found[tp] = await seen_until(self._client, tp, end)
+                    found[tp] = await seen_until(self._client, tp, max(end, 1))
                 except KafkaError as error:
                     if error.code in _NEVER_TOLD:
-                        found[tp] = end
+                        found[tp] = Seen(end, is_open=False)
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
@@ -228,6 +236,14 @@ def _hidden(lane: ProduceLane, node: int, end: int) -> str:
     return (
         f"broker {node} leads now; of what was committed up to offset {lane.written.settled_end}"
         f" readers may see only what is before {end}: a transaction is open there, or was aborted"
+    )
+
+
+def _open(lane: ProduceLane, node: int) -> str:
+    """What the link has aborted, and its marker is lost: the next commit of its producer would end it too."""
+    return (
+        f"broker {node} leads now and has a transaction open behind what was committed up to offset"
+        f" {lane.written.settled_end}"
     )
 
 

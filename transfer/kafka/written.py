@@ -42,6 +42,11 @@ class Written:
         """All of it is committed."""
         self.settled_end = self.end
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all of it is committed."""
+        return self.settled_end == self.end
+
     def led_by(self, epoch: int) -> None:
         """A leader of this epoch has all of it."""
         self.epoch = max(self.epoch, epoch)

@@ -31,6 +31,7 @@ from tests.support.link_in_memory import (
     PAUSE,
     RESTART,
     SLOW,
+    SPOIL,
     STALE,
     USURP,
     ZOMBIE,
@@ -39,7 +40,7 @@ from tests.support.link_in_memory import (
 )
 from tests.support.target_in_memory import LATE, LOST, OK, UNHEARD
 from transfer.kafka import leaders
-from transfer.kafka.readable import seen_until
+from transfer.kafka.readable import Seen, seen_until
 
 _WAITS_S = [0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.2, 2.0]
 _ELECTIONS = [LOSE_THERE, USURP, MOVE, BUMP, BEHIND, FLAP, FLAP_FILLED, OTHERS_WRITE]
@@ -116,10 +117,18 @@ def test_a_transaction_whose_end_was_lost_and_that_was_aborted_since_is_copied_a
             copy(Case(batches=[1, 0] * 20, chunks=(40,), parts=40, commands=commands)).check(once=True)
 
 
+def test_what_was_aborted_is_not_committed_with_what_comes_next_where_its_marker_is_lost() -> None:
+    """The next leader takes it for open, and the next end of the same producer ends both."""
+    for ms in (24, 31, 32, 33, 34, 35):
+        for wait_s in (0.003, 0.01):
+            commands = [(ms / 2000, BEHIND), (0.0, SPOIL), (wait_s, FLAP), (0.0, MORE)]
+            copy(Case(batches=[1] * 40, chunks=(5,), parts=40, commands=commands)).check(once=True)
+
+
 def test_a_leader_that_does_not_tell_what_it_hides_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = itertools.count()
 
-    async def at_last(client: ClusterClient, tp: TopicPartition, end: int) -> int:
+    async def at_last(client: ClusterClient, tp: TopicPartition, end: int) -> Seen:
         if next(calls) < 3:
             raise ClientError("no answer")
         return await seen_until(client, tp, end)
