@@ -50,8 +50,15 @@ def fail_groups_back(
     rows, refused, nothing_read = run_connectors(lambda: _fail_back(settings, wanted, dry_run=dry_run), asked)
     where = f"at {settings.target.alias} in topics of {link}"
     if not rows and not refused:
-        named = bool(wanted) and not nothing_read
-        fail(f"no group that matches has committed anything {where}", USAGE if named else FAILED)
+        if nothing_read:
+            fail(
+                f"nothing to set, without a position {where}: {', '.join(nothing_read)}",
+                FAILED,
+            )
+        fail(
+            f"no group that matches has committed anything {where}, and none is at {settings.source.alias}",
+            USAGE if wanted else FAILED,
+        )
     if as_json:
         found = [row.to_json() for row in rows]
         left = {"groups_left": refused, "groups_without_position": nothing_read}

@@ -33,13 +33,13 @@ SETTINGS = {"naming": "identity", "origin_headers": True, "heartbeats_replicatio
 
 @pytest.fixture
 def link_command(tmp_path):
-    """The command: exit code, and what it printed."""
+    """The command: exit code, and what it printed, or said where that is nothing."""
 
     async def run(link, *words):
         file = declared(link, tmp_path, "heartbeats_replication: false")
         command = ["fail-groups-back", link.name, *words, "-f", str(file), "--json"]
         done = await asyncio.to_thread(CliRunner().invoke, app, command, catch_exceptions=False)
-        return done.exit_code, json.loads(done.stdout) if done.stdout else None
+        return done.exit_code, json.loads(done.stdout) if done.stdout else done.stderr
 
     return run
 
@@ -104,7 +104,9 @@ async def test_a_consumer_goes_on_behind_what_it_has_read_at_the_target(pair, cl
     assert (code, shown["groups_without_position"]) == (0, [f"{group}-2"])
     assert [row["group"] for row in shown["positions"]] == [group]
     assert await at(east, f"{group}-2", topic) == 4
-    assert (await link_command(link, "--group", f"{group}-2"))[0] == 1
+    code, said = await link_command(link, "--group", f"{group}-2")
+    assert code == 1
+    assert f"without a position at {link.target.alias} in topics of {link.name}: {group}-2" in said
 
 
 async def test_what_a_killed_link_left_behind_counts(pair, clients):

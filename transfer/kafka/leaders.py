@@ -136,10 +136,9 @@ class Leaders:
                 lane.topic_id = topic.topic_id
             if lane.topic_id != ZERO_UUID and -1 < partition.leader_epoch < lane.written.epoch:
                 continue  # this broker has not heard of the leader yet, and names one that was replaced
-            aborted = (
-                lane.transactional and partition.leader_epoch > lane.written.epoch >= 0
-            )  # may stand there
-            if aborted or lane.written.doubts(partition.leader_epoch):
+            # Behind what was committed may stand what the link has aborted, without its marker.
+            may_be_open = lane.transactional and partition.leader_epoch > lane.written.epoch >= 0
+            if may_be_open or lane.written.doubts(partition.leader_epoch):
                 doubted.setdefault(partition.leader, {})[lane] = partition.leader_epoch
             else:
                 self._led(lane, partition.leader, partition.leader_epoch)
@@ -225,10 +224,12 @@ class Leaders:
                 except KafkaError as error:
                     if error.code in _NEVER_TOLD:
                         found[tp] = Seen(end, is_open=False)
+                except ProtocolError:
+                    return  # asked again
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                await asyncio.gather(*starmap(one, ends.items()), return_exceptions=True)
+                await asyncio.gather(*starmap(one, ends.items()))
         return found
 
 
