@@ -176,7 +176,7 @@ class Partition(Watched):
         if self.leader != self.local_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self}: leader is broker {self.leader}")
         log = self.log
-        if self._outdated():
+        if self.may_be_deposed():
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"{self}: ZooKeeper has not heard from this broker, another one may lead by now",
@@ -208,7 +208,7 @@ class Partition(Watched):
         ):
             return None
         alone = self._alone
-        if self._outdated():
+        if self.may_be_deposed():
             return None
         placed = self.log.append_ordinary(batch, self.leader_epoch, now_ms, sole=alone)
         if placed is None:
@@ -221,8 +221,9 @@ class Partition(Watched):
                 self._wake_followers(len(batch))
         return placed
 
-    def _outdated(self) -> bool:
-        """Whether another broker may have been elected without this one knowing."""
+    def may_be_deposed(self) -> bool:
+        """Whether another broker may have been elected without this one knowing. What is said of the log's
+        end, to somebody who may have read further there, is not true then."""
         if self._alone and not self.log.config.unclean_leader_election_enable:
             return False
         return self.lease is not None and self.lease.over

@@ -21,7 +21,7 @@ from broker.server.fetch_sessions import IDS_FROM, Partitions, Wanted
 from broker.server.parted_logs import parted_at
 from broker.server.turns import ITEMS_IN_A_TURN
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch_request import FetchRequest
+from protocol.messages.fetch_request import FetchPartition, FetchRequest
 from protocol.messages.fetch_response import (
     AbortedTransaction,
     EpochEndOffset,
@@ -194,7 +194,7 @@ class FetchPass:
         except KafkaError as error:
             return self._refusal(name, index, error.code)
         except OffsetOutOfRange:
-            return self._refusal(name, index, ErrorCode.OFFSET_OUT_OF_RANGE)
+            return self._out_of_range(name, wanted.asked, wanted.partition)
         except (CorruptLog, StorageFailed) as error:
             if isinstance(error, CorruptLog):  # as Kafka counts: not what is merely somewhere else
                 self._broker.metrics.topic(name).failed_fetch += 1
@@ -219,11 +219,23 @@ class FetchPass:
         wanted.partition = None
         epoch, end = parted
         if epoch < 0 or asked.fetch_offset < partition.log.start_offset:
-            return self._refusal(partition.topic, asked.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+            return self._out_of_range(partition.topic, asked, partition)
         diverging = EpochEndOffset(epoch=epoch, end_offset=end)
         return self._without_records(
             partition, asked.partition, aborted_transactions=None, diverging_epoch=diverging
         )
+
+    def _out_of_range(self, topic: str, asked: FetchPartition, partition: Partition | None) -> PartitionData:
+        """Readers begin anew by their policy then. So it is not said of the log's end by who may have been
+        deposed: the reader may come from the leader, and have read further."""
+        deposed = (
+            partition is not None
+            and partition.is_leader
+            and asked.fetch_offset >= partition.log.start_offset
+            and partition.may_be_deposed()
+        )
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if deposed else ErrorCode.OFFSET_OUT_OF_RANGE
+        return self._refusal(topic, asked.partition, code)
 
     def _without_records(self, partition: Partition, index: int, **more: Any) -> PartitionData:
         """Answered at once."""

@@ -1,7 +1,9 @@
 """OffsetForLeaderEpoch (key 23, KIP-101, KIP-320): where a leader epoch ended in this leader's log.
 
 Clients and followers use it to find out whether, and from where, their data differ after a leader change.
-librdkafka speaks version 2 alone. An epoch that is newer than any here is answered with -1/-1.
+librdkafka speaks version 2 alone. An epoch that is newer than any here is answered with -1/-1, which has
+readers begin anew by their policy, unless another broker may lead by now: who was deposed and has not heard
+of it is asked by clients too, and the epoch may be that of the leader.
 """
 
 from __future__ import annotations
@@ -46,6 +48,10 @@ def _end(topic: str, wanted: OffsetForLeaderPartition, context: RequestContext) 
     except KafkaError as error:
         answer.error_code = error.code
         return answer
+    epoch, end = partition.log.epoch_end_offset(wanted.leader_epoch)
+    if epoch < 0 and partition.may_be_deposed():
+        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return answer
     answer.error_code = ErrorCode.NONE
-    answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(wanted.leader_epoch)
+    answer.leader_epoch, answer.end_offset = epoch, end
     return answer
