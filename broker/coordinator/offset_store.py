@@ -73,7 +73,7 @@ class OffsetStore:
         try:
             last = await self._runtime.write(led, batch or self._built(led, group_id, offsets, None))
         except KafkaError as failed:
-            logger.warning("offsets of group %r were not stored: %s", group_id, failed)
+            self._runtime.unstored.say(f"offsets of group {group_id!r}", failed)
             return as_coordinator_error(failed.code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         finally:
             shard.commits_under_way[group_id] -= 1
@@ -117,7 +117,7 @@ class OffsetStore:
             if not led.log.is_safe(last):
                 await led.log.wait_safe(last)
         except KafkaError as failed:
-            logger.warning("offsets of group %r were not stored: %s", group_id, failed)
+            self._runtime.unstored.say(f"offsets of group {group_id!r}", failed)
             return as_coordinator_error(failed.code, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
         return ErrorCode.NONE
 

@@ -21,6 +21,7 @@ from broker.coordinator.records import group_record
 from broker.coordinator.settings import GroupSettings
 from broker.coordinator.shard import Shard
 from broker.coordinator.shards import Led, Shards
+from broker.coordinator.unstored import Unstored
 from protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("isthmus.broker.coordinator")
@@ -38,6 +39,7 @@ class Runtime:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._activation_hooks: list[Callable[[Led], None]] = []
+        self.unstored = Unstored(clock.monotonic)
         self.shards = Shards(
             clock=clock,
             limits=settings.limits,
@@ -114,7 +116,7 @@ class Runtime:
         code = ErrorCode.NONE
         if error is not None:
             code = as_coordinator_error(error.code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)
-            logger.warning("group %r (%s) was not stored: %s", group.group_id, store.reason.value, error)
+            self.unstored.say(f"group {group.group_id!r} ({store.reason.value})", error)
         if store.reason is not StoreReason.EMPTY:
             on_stored(group, store, code, self.now())
 

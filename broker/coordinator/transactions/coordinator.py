@@ -28,6 +28,7 @@ from broker.coordinator.transactions.settings import TransactionSettings
 from broker.coordinator.transactions.shard import Shard
 from broker.coordinator.transactions.states import ENDING, TxnState
 from broker.coordinator.transactions.transaction import NO_PRODUCER_ID, Image, Transaction
+from broker.coordinator.unstored import Unstored
 from broker.log.errors import LogError
 from broker.replication.partition import Partition
 from protocol.errors import ErrorCode, KafkaError
@@ -59,6 +60,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._markers = markers
         self._version = version
+        self._unstored = Unstored(clock.monotonic)
         self._shards: dict[int, Shard] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         metadata.on_deletion(self._on_partitions_deleted)
@@ -296,7 +298,7 @@ class TransactionCoordinator:
                 await shard.log.wait_safe(last)
         except KafkaError as error:
             transaction.pending = None
-            logger.warning("transaction %r was not stored: %s", transaction.transactional_id, error)
+            self._unstored.say(f"transaction {transaction.transactional_id!r}", error)
             code = as_coordinator_error(error.code, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)
             raise KafkaError(code, error.message) from error
         transaction.accept()

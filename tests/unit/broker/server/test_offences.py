@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from broker.line_limit import REMEMBERED
 from broker.server.context import ConnectionInfo
-from broker.server.offences import LONGEST, PER_ADDRESS, PER_SECOND, REMEMBERED, Offences
+from broker.server.offences import LONGEST, PER_ADDRESS, PER_SECOND, Offences
 from tests.support.clock import VirtualClock
 
 
@@ -57,10 +58,10 @@ def test_many_addresses_share_a_limit_and_little_is_remembered(
         for number in range(10 * REMEMBERED):
             offences.say("closing connection", ConnectionInfo(f"fe80::{number:x}", 1), "nonsense")
     assert len(lines(caplog)) == PER_SECOND
-    assert len(offences._skipped) <= REMEMBERED
+    assert len(offences._limit._skipped) <= REMEMBERED
     clock.advance(1.0)
     offences.say("closing connection", ConnectionInfo("fe80::1", 1), "nonsense")
-    assert len(offences._said) == 1
+    assert len(offences._limit._said) == 1
 
 
 def test_a_long_name_from_a_stranger_is_no_long_line(
