@@ -167,9 +167,7 @@ class TargetHistory:
     async def _hidden_from(self, tp: TopicPartition, offset: int) -> int:
         """What is before an offset may be of a transaction whose end the leader does not have, or has got
         another one for since: from where on readers of committed records do not see it; else `offset`."""
-        if offset > (await self._target.offset(tp, EARLIEST)).offset:
-            offset = (await seen_until(self._target, tp, offset)).until
-        return offset
+        return (await seen_until(self._target, tp, offset)).until
 
     async def _check_stable(self, tp: TopicPartition, end: int) -> None:
         """What is committed can be read up to there. Raises ClientError."""

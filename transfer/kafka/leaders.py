@@ -37,7 +37,7 @@ NOT_ASKED: Final = frozenset(
 """Who may not ask, or whom nobody answers, writes as without the question."""
 
 _NEVER_TOLD: Final = NOT_ASKED | {ErrorCode.OFFSET_OUT_OF_RANGE}
-"""Nor does anybody tell of what retention has taken."""
+"""Nor does anybody tell of what retention took while it was asked for, or of what no log reaches."""
 
 
 class Listener(Protocol):
@@ -220,7 +220,7 @@ class Leaders:
         async def one(tp: TopicPartition, end: int) -> None:
             async with room:
                 try:
-                    found[tp] = await seen_until(self._client, tp, max(end, 1))
+                    found[tp] = await seen_until(self._client, tp, end)
                 except KafkaError as error:
                     if error.code in _NEVER_TOLD:
                         found[tp] = Seen(end, is_open=False)

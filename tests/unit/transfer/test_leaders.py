@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from protocol.client import ConnectionLostError
+from protocol.client import EARLIEST, ConnectionLostError, ListedOffset
 from protocol.client.log_calls import Fetched
 from protocol.client.metadata import Metadata, PartitionMetadata, TopicMetadata
 from protocol.client.mirror_calls import EpochEnd
@@ -25,10 +25,14 @@ class Gate:
 
 
 class Cluster:
-    """Leads the partition by a new epoch and has all that was written. Fetches get `answers` in turn."""
+    """Leads the partition by a new epoch and has all that was written. Fetches get `answers` in turn: the
+    last stable offset, the high watermark, and where what was aborted began. At first the high watermarks
+    that it knows are those in `lags`, and each question for its end tells the next one."""
 
-    def __init__(self, *answers):
+    def __init__(self, *answers, first=0, lags=()):
         self.answers = list(answers)
+        self.first = first
+        self.lags = list(lags)
 
     async def metadata(self, topics):
         partition = PartitionMetadata(NODE, EPOCH, (NODE,), (NODE,))
@@ -39,12 +43,24 @@ class Cluster:
     async def epoch_ends_at(self, node, wanted):
         return dict.fromkeys(wanted, EpochEnd(EPOCH - 1, END))
 
+    async def offset(self, tp, at, **_):
+        if at == EARLIEST:
+            return ListedOffset(self.first, -1, -1)
+        if self.lags:
+            self.lags.pop(0)
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return ListedOffset(END, -1, -1)
+
     async def fetch(self, tp, offset, **_):
+        if offset < self.first:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if self.lags:
+            return Fetched(tp, memoryview(b""), self.lags[0], self.lags[0], 0)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
-        stable, high_watermark = answer
-        return Fetched(tp, memoryview(b""), high_watermark, stable, 0)
+        stable, high_watermark, *aborted = answer
+        return Fetched(tp, memoryview(b""), high_watermark, stable, 0, tuple((9, one) for one in aborted))
 
 
 class Heard:
@@ -66,10 +82,11 @@ class Heard:
         self.first.set_result(("broken", str(error)))
 
 
-async def asked(*answers):
+async def asked(*answers, written=None, **cluster):
     heard = Heard()
-    lane = ProduceLane(TP, gate=Gate(), written=Written(Epochs([(EPOCH - 1, 0)]), END))
-    leaders = Leaders(Cluster(*answers), {TP: lane}, heard, heard.broken)
+    written = written or Written(Epochs([(EPOCH - 1, 0)]), END)
+    lane = ProduceLane(TP, gate=Gate(), written=written)
+    leaders = Leaders(Cluster(*answers, **cluster), {TP: lane}, heard, heard.broken)
     try:
         leaders.stir()
         return await asyncio.wait_for(heard.first, 10)
@@ -104,10 +121,46 @@ async def test_a_fault_of_our_own_is_not_a_silent_leader():
 
 
 @pytest.mark.parametrize(
-    ("stable", "high_watermark", "why"),
-    [(END - 10, END + 5, f"only what is before {END - 10}"), (END, END + 5, "a transaction open behind")],
+    ("answer", "why"),
+    [
+        ((END - 10, END + 5), f"only what is before {END - 10}"),
+        ((END + 5, END + 5, END - 20), f"only what is before {END - 20}"),
+        ((END, END + 5), "a transaction open behind"),
+    ],
+    ids=["open", "aborted", "open behind it"],
 )
-async def test_what_is_hidden_is_lost(stable, high_watermark, why):
-    heard, told = await asked((stable, high_watermark))
+async def test_what_is_hidden_is_lost(answer, why):
+    heard, told = await asked(answer)
     assert heard == "lost"
     assert why in told
+
+
+async def test_what_a_leader_does_not_know_to_be_committed_yet_is_not_hidden():
+    """Under load so it is after each planned change of leader: a transaction would be aborted for it."""
+    assert await asked((END, END), lags=[END - 10, END - 1]) == ("led", NODE)
+
+
+async def test_what_is_open_behind_the_high_watermark_that_a_new_leader_knows_is_seen():
+    heard, why = await asked((END, END + 5), lags=[END])
+    assert heard == "lost"
+    assert "a transaction open behind" in why
+
+
+async def test_what_is_open_is_seen_where_retention_has_taken_all_before_it():
+    heard, why = await asked((END, END + 5), first=END)
+    assert heard == "lost"
+    assert "a transaction open behind" in why
+    assert await asked((END + 5, END + 5, END - 20), first=END) == ("led", NODE)
+
+
+async def test_what_is_open_is_seen_where_nothing_is_committed():
+    written = Written(Epochs([(EPOCH - 1, 0)]), 0)
+    assert (await asked((0, 5), written=written))[0] == "lost"
+    assert await asked((5, 5), written=written) == ("led", NODE)
+
+
+async def test_a_transaction_of_this_moment_is_its_own():
+    """What the lane has written and not committed yet is what is open there."""
+    written = Written(Epochs([(EPOCH - 1, 0)]), END - 10)
+    written.acknowledged(END - 10, 10)
+    assert await asked((END - 10, END), written=written) == ("led", NODE)
