@@ -146,6 +146,12 @@ def test_a_new_leader_is_not_believed_while_others_have_a_transaction_open_befor
     assert any("a transaction is open there from offset" in reason for reason in outcome.reasons)
 
 
+def test_what_others_have_open_behind_what_was_copied_holds_up_no_beginning() -> None:
+    outcome = copy(Case(batches=[1] * 10, commands=[(0.3, OTHERS_BEGIN), (0.0, PAUSE), (0.0, MORE)]))
+    outcome.check(once=True)
+    assert outcome.reasons == ["said so"]
+
+
 def test_what_is_read_of_two_leaders_says_nothing_of_either() -> None:
     """The partition is opened while the leader changes: one is looked up, and the other one tells its end."""
     commands = [(3.0, USURP), (3.0, FLAP), (0.0, RESTART), (3.0, FLAP)]

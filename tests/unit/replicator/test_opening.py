@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client import CollectorRegistry
 
-from protocol.client import EARLIEST, LATEST
+from protocol.client import EARLIEST, LATEST, ClientError
 from protocol.client.log_calls import Fetched
 from protocol.client.metadata import Leader
 from protocol.client.mirror_calls import EpochEnd
@@ -115,6 +115,21 @@ async def test_a_tail_is_recognised_piece_by_piece(monkeypatch: pytest.MonkeyPat
     source, target = clusters(10, source_first=0, at_target=7)
     ledger = (await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)).entry.ledger
     assert (ledger.next_source_offset, ledger.records, len(ledger.runs)) == (21, 21, 1)
+
+
+async def test_a_tail_is_followed_as_far_as_it_is_the_links_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is; a limit has what others wrote."""
+    source, target = clusters(10, source_first=0, at_target=7)
+    size = len(target.data) // 7
+    monkeypatch.setattr(target_tails, "_WINDOW", 1)
+    monkeypatch.setattr(target_tails, "_LONGEST", 3 * size)
+    ledger = (await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)).entry.ledger
+    assert ledger.next_source_offset == 21
+    others = b"".join(build_batch([Record(0, 9, b"f", b"f" * 9)] * 3, base_offset=at * 3) for at in range(7))
+    source, target = clusters(10, source_first=0, at_target=7)
+    target.data = others
+    await opener(source, target).open(stored(), SOURCE, TARGET, start_at=0)
+    assert 0 < max(target.asked) < 18
 
 
 async def test_a_tail_is_not_read_exactly_once_where_the_source_has_nothing_more() -> None:
@@ -244,6 +259,66 @@ async def test_a_target_restored_to_an_earlier_state_is_compared_with_what_was_c
     assert target.questions == [(2, 2)]
     assert entry.ledger.next_source_offset == 6
     assert entry.at_target.last == 2
+
+
+@pytest.mark.parametrize("ended", [EpochEnd(2, 12), _NOT_KNOWN])
+async def test_a_target_restored_to_an_earlier_state_that_has_all_is_known_by_its_epoch_of_today(
+    ended: EpochEnd,
+) -> None:
+    """Else it would be taken for a broker that has not heard of its successor, and never written to."""
+    source, whole = clusters(4, source_first=0, at_target=4)
+    target = Led(whole.data, 0, 12, epoch=2, ended=ended)
+    entry = (
+        await opener(source, target).open(copied_whole(SOURCE, TARGET), SOURCE, TARGET, start_at=None)
+    ).entry
+    assert entry.ledger.next_source_offset == 12
+    assert entry.at_target.last == written_of(entry).epoch == 2
+
+
+@dataclass
+class Changing(Led):
+    """Its leader changes once its end was asked for, which the next one tells."""
+
+    changed: bool = False
+
+    async def leader(self, tp: TopicPartition) -> Leader:
+        return Leader(2, self.epoch + 1) if self.changed else Leader(1, self.epoch)
+
+    async def offset(self, tp: TopicPartition, which: int, **how: object) -> object:
+        self.changed = self.changed or which == LATEST
+        return await super().offset(tp, which, **how)
+
+
+async def test_the_end_of_another_leaders_log_takes_nothing_back() -> None:
+    source, whole = clusters(4, source_first=0, at_target=2)
+    entry = copied_whole(SOURCE, TARGET)
+    target = Changing(whole.data, 0, 6, epoch=3)
+    with pytest.raises(ClientError, match="another broker leads it at the target since it was asked"):
+        await opener(source, target).open(entry, SOURCE, TARGET, start_at=None)
+    assert entry == copied_whole(SOURCE, TARGET)
+
+
+@dataclass
+class ChangingLate(Changing):
+    """Once its tail was read."""
+
+    async def offset(self, tp: TopicPartition, which: int, **how: object) -> object:
+        return await Side.offset(self, tp, which, **how)
+
+    async def fetch(self, tp: TopicPartition, offset: int, **how: object) -> Fetched:
+        self.changed = True
+        return await super().fetch(tp, offset, **how)
+
+
+async def test_a_tail_that_another_leader_may_have_told_is_not_the_first_ones() -> None:
+    """Whoever leads next is asked then before it is written to."""
+    source, whole = clusters(4, source_first=0, at_target=4)
+    entry = Entry(PartitionLedger(SOURCE, TARGET, OffsetMap(0, 0)), at_target=Epochs([(3, 0)]))
+    target = ChangingLate(whole.data, 0, 12, epoch=4, ended=EpochEnd(3, 0))
+    found = (await opener(source, target).open(entry, SOURCE, TARGET, start_at=None)).entry
+    assert found.ledger.next_source_offset == 12
+    assert written_of(found).doubts(5)
+    assert written_of(found).epoch < 4
 
 
 async def test_an_epoch_between_two_that_are_known_is_asked_further() -> None:

@@ -153,6 +153,7 @@ def test_a_target_that_loses_records_in_the_middle_of_a_write_leaves_a_gap():
     assert made.gaps == [Gap(12, 25, TARGET_LOST, 7), Gap(5, 30, TARGET_LOST, 7)]
     assert gap == made.gaps[-1]
     assert list(made.runs) == [Run(0, 0, 5), Run(30, 5, 10)]
+    assert made.lost_end == 20, "a broker that has all of it may lead again"
     assert (made.next_source_offset, made.records, made.bytes, made.batches) == (41, 35, 350, 4)
 
 

@@ -182,6 +182,32 @@ def test_a_batch_of_which_the_cleaner_left_no_record_is_nothing_to_compare_with(
     assert matcher.done
 
 
+def test_records_in_front_of_the_tail_are_not_taken_for_what_comes_next():
+    """The ledger ends within a batch of the target, and what comes next says the same as what it has."""
+    batch = build_batch([Record(0, 5, b"k", b"same")] * 2, base_offset=100)
+    tail = Chunk(TP, memoryview(batch), 101, 102)
+
+    def found(records):
+        data = build_batch([Record(0, 5, b"k", b"same")] * records)
+        ((out,), _) = plan(Chunk(TP, memoryview(data), 0, records))
+        matcher = TailMatcher(outside_transactions(tail))
+        return matcher.offer(out), matcher.copied()
+
+    assert found(2) == (False, None)
+    assert found(3) == (False, None)
+    recognised, copied = found(1)
+    assert recognised
+    assert copied.runs == (Run(0, 101, 1),)
+
+
+def test_how_much_of_what_the_cleaner_left_of_a_batch_is_in_front_of_the_tail_nobody_tells():
+    left = [Record(100, 5, b"k", b"0"), Record(104, 5, b"k", b"1")]
+    batch = build_batch(left, base_offset=100, last_offset=104, preserve_offsets=True)
+    assert list(outside_transactions(Chunk(TP, memoryview(batch), 101, 105))) == []
+    (placed,) = outside_transactions(Chunk(TP, memoryview(batch), 100, 105))
+    assert placed.before == 0
+
+
 @pytest.mark.parametrize("others", [1, 40])
 def test_what_others_wrote_is_looked_at_no_further_than_it_takes(
     others: int, monkeypatch: pytest.MonkeyPatch
