@@ -8,7 +8,11 @@ from isthmus.output import printable
 
 
 class _Printable(logging.Formatter):
-    """What clients call themselves reaches the log, and with it a terminal."""
+    """What clients call themselves reaches the log, and with it a terminal. A name does not begin a line,
+    either, which would look like another event; tracebacks do."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (its name there)
+        return super().formatMessage(record).replace("\n", "\\n")
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))

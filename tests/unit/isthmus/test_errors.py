@@ -145,6 +145,18 @@ def test_nor_do_those_of_a_log_line(capfd: pytest.CaptureFixture[str]) -> None:
     assert done.stderr.endswith("isthmus: client \\x1b\\x9b\n")
 
 
+def test_an_event_is_a_line_of_the_log_whatever_names_are_in_it() -> None:
+    """Else a client could call itself like an event that was none. A traceback has several."""
+    script = "import logging; from isthmus.logs import log_to_stderr; log_to_stderr()\n"
+    script += "try: 1 / 0\n"
+    script += "except Exception: logging.getLogger('isthmus').exception('client %s', 'a\\nERROR all is lost')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    first, second, *_, last = done.stderr.splitlines()
+    assert first.endswith("isthmus: client a\\nERROR all is lost")
+    assert second.startswith("Traceback")
+    assert last.startswith("ZeroDivisionError")
+
+
 def test_records_as_json_are_data_that_no_terminal_obeys() -> None:
     class Message:
         key = value = staticmethod(lambda: f"{ESC}{CSI}ü".encode())
