@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Final, Protocol
 
-from protocol.client import ClusterClient, NotSupportedError
+from protocol.client import NO_RETRIES, ClusterClient, NotSupportedError
 from protocol.client.mirror_calls import EpochEnd
 from protocol.errors import ErrorCode, KafkaError, ProtocolError
 from protocol.types import ZERO_UUID, TopicPartition
@@ -213,14 +213,14 @@ class Leaders:
 
     async def _readable(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Seen]:
         """Up to where readers of committed records see what is before these offsets. Partitions that nobody
-        has told of yet are left out."""
+        has told of yet are left out: they are asked about again, and hold up none of the others."""
         room = asyncio.Semaphore(_AT_A_TIME)
         found: dict[TopicPartition, Seen] = {}
 
         async def one(tp: TopicPartition, end: int) -> None:
             async with room:
                 try:
-                    found[tp] = await seen_until(self._client, tp, end)
+                    found[tp] = await seen_until(self._client, tp, end, retry=NO_RETRIES)
                 except KafkaError as error:
                     if error.code in _NEVER_TOLD:
                         found[tp] = Seen(end, is_open=False)

@@ -5,6 +5,7 @@ come late: what was acknowledged and is gone is copied again, or on record as a 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -128,10 +129,10 @@ def test_what_was_aborted_is_not_committed_with_what_comes_next_where_its_marker
 def test_a_leader_that_does_not_tell_what_it_hides_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = itertools.count()
 
-    async def at_last(client: ClusterClient, tp: TopicPartition, end: int) -> Seen:
+    async def at_last(client: ClusterClient, tp: TopicPartition, end: int, **how: Any) -> Seen:
         if next(calls) < 3:
             raise ClientError("no answer")
-        return await seen_until(client, tp, end)
+        return await seen_until(client, tp, end, **how)
 
     monkeypatch.setattr(leaders, "seen_until", at_last)
     commands = [(0.048, BEHIND), (0.05, FLAP), (0.0, MORE)]

@@ -4,12 +4,14 @@ import asyncio
 
 import pytest
 
-from protocol.client import EARLIEST, ConnectionLostError, ListedOffset
+from protocol.client import EARLIEST, LATEST, ConnectionLostError, ListedOffset, RetryPolicy
 from protocol.client.log_calls import Fetched
 from protocol.client.metadata import Metadata, PartitionMetadata, TopicMetadata
 from protocol.client.mirror_calls import EpochEnd
+from protocol.client.retry import retrying
 from protocol.errors import ErrorCode, KafkaError
 from protocol.types import TopicPartition
+from tests.support.jumping_loop import run_jumping
 from transfer.epochs import Epochs
 from transfer.kafka.lane import ProduceLane
 from transfer.kafka.leaders import Leaders
@@ -164,3 +166,42 @@ async def test_a_transaction_of_this_moment_is_its_own():
     written = Written(Epochs([(EPOCH - 1, 0)]), END - 10)
     written.acknowledged(END - 10, 10)
     assert await asked((END - 10, END), written=written) == ("led", NODE)
+
+
+class Crowd(Cluster):
+    """Only of its last partition the high watermark is known. It is asked as by a client: again and again."""
+
+    async def metadata(self, topics):
+        led = PartitionMetadata(NODE, EPOCH, (NODE,), (NODE,))
+        partitions = dict.fromkeys(range(41), led)
+        topic = TopicMetadata("t", b"t" * 16, ErrorCode.NONE, False, partitions)
+        return Metadata("c", 1, topics={"t": topic})
+
+    async def offset(self, tp, at, *, retry=None, **_):
+        async def attempt():
+            if at == LATEST and tp.partition < 40:
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+            return ListedOffset(0 if at == EARLIEST else END, -1, -1)
+
+        return await retrying(attempt, retry or RetryPolicy())
+
+
+def test_those_whose_leader_knows_what_is_committed_do_not_wait_for_the_others():
+    """However many those are, and however long that takes: a replica that is stuck holds it up (I10)."""
+
+    async def ask():
+        heard = Heard()
+        lanes = {
+            tp: ProduceLane(tp, gate=Gate(), written=Written(Epochs([(EPOCH - 1, 0)]), END))
+            for tp in (TopicPartition("t", number) for number in range(41))
+        }
+        leaders = Leaders(Crowd((END, END)), lanes, heard, heard.broken)
+        try:
+            leaders.stir()
+            async with asyncio.timeout(60):
+                assert await heard.first == ("led", NODE)
+        finally:
+            await leaders.aclose()
+        assert [tp.partition for tp, lane in lanes.items() if lane.leader == NODE] == [40]
+
+    run_jumping(ask())
