@@ -32,6 +32,7 @@ from replicator.transactional_progress import Decisions, fence
 from replicator.troubles import now_ms
 from replicator.workers.control import Desired
 from replicator.workers.listening import listened
+from replicator.workers.report import STALE_S
 from transfer.ledger import Lineage, PartitionLedger
 
 _AT_A_TIME: Final = 64
@@ -156,8 +157,8 @@ async def _must_not_run(target: ClusterClient, store: ProgressStore, settings: L
     if living:
         raise NotHandedBackError(
             f"{settings.name} runs: {', '.join(living)}",
-            "stop all its workers first (a killed one counts as one for"
-            f" {settings.worker_session_timeout_s:g} s)",
+            "stop all its workers first (a killed one counts as one for up to"
+            f" {max(STALE_S, settings.worker_session_timeout_s):g} s)",
         )
 
 
