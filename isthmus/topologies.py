@@ -32,11 +32,27 @@ def open_topology(file: Path, data_directory: Path | None = None) -> Topology:
     try:
         topology = load_topology(file)
     except TopologyError as error:
+        if _of_mirrormaker(file):
+            fail(
+                f"{file} is a file of MirrorMaker 2: isthmus replicate and isthmus links take it as it is;"
+                " this one wants a topology (YAML), or no file and clusters as host:port",
+                USAGE,
+            )
         default = " (the file where none is named: name yours)" if file == DEFAULT_FILE else ""
         fail(f"{error}{default if not file.exists() else ''}", USAGE)
     if data_directory is None:
         return topology
     return topology.model_copy(update={"data_directory": data_directory.resolve()})
+
+
+def _of_mirrormaker(file: Path) -> bool:
+    from replicator.mirrormaker.forms import is_mirrormaker_file
+
+    try:
+        text = file.read_text(encoding="iso-8859-1")
+        return is_mirrormaker_file(file) and (file.suffix != ".json" or "connector.class" in text)
+    except OSError:
+        return False
 
 
 def open_runtime(topology: Topology) -> Runtime:

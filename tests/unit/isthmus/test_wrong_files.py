@@ -35,9 +35,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     Path("good.yaml").write_text(GOOD)
     Path("bad.yaml").write_text(GOOD.replace("id: 1", "id: one"))
+    Path("bad.json").write_text(GOOD.replace("id: 1", "id: one"))
     Path("empty.properties").write_text("")
     Path("connector.json").write_text(CONNECTOR)
     Path("connector.properties").write_text("connector.class=MirrorCheckpointConnector")
+    Path("mirror.properties").write_text("clusters = east, west\neast.bootstrap.servers = a:1\n")
     Path("strimzi.yaml").write_text(STRIMZI)
     Path("kafka-connector.yaml").write_text("apiVersion: v1\nkind: KafkaConnector\nspec: {class: x}\n")
     Path("latin.yaml").write_bytes(b"name: caf\xe9\n")
@@ -85,6 +87,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
             "KafkaConnector: is not read: take what Strimzi's Connect cluster",
         ),
         ("replicate nosuch.json", "nosuch.json: No such file"),
+        *(
+            (f"{words} {file}", f"{file} is a file of MirrorMaker 2: isthmus replicate and isthmus links")
+            for words in ("topics list -c east -f", "copy --from east --to west --topics .* -f", "status")
+            for file in ("mirror.properties", "connector.json", "strimzi.yaml")
+        ),
+        ("status bad.json", "bad.json: 1 problem\n  line 5: clusters.east.brokers.0.id"),
         ("replicate empty.properties", "clusters: is missing: the aliases of all clusters"),
     ],
 )
