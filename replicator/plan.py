@@ -17,6 +17,7 @@ from replicator.drift import found_now
 from replicator.mirrormaker.connect_offsets import NotToldError, left_progress, read_offsets
 from replicator.mirrormaker.returning import news
 from replicator.mirrormaker.takeover import must_not_have_copied
+from replicator.preflight.names import LONGEST, SHORTER
 from replicator.progress import Progress, ProgressStore
 from replicator.settings import LinkSettings
 
@@ -78,17 +79,7 @@ async def _fill(plan: LinkPlan, settings: LinkSettings) -> None:
         settings.target.at_once() as target,
     ):
         found = await found_now(source, target, settings)
-        plan.not_copied = found.refused
-        plan.topics = [
-            {
-                "topic": name,
-                "at_target": wanted.target_name,
-                "partitions": len(wanted.source.partitions),
-                "exists": wanted.target is not None,
-                "missing_partitions": wanted.missing_partitions,
-            }
-            for name, wanted in sorted(found.wanted.items())
-        ]
+        topics_of_plan(plan, found)
         progress = await ProgressStore(target, settings.progress_topic).refresh()
         if progress.initial is not None:
             plan.begins = await begins_again(target, settings, progress, found)
@@ -98,6 +89,27 @@ async def _fill(plan: LinkPlan, settings: LinkSettings) -> None:
         if told is not None and not mirrormaker:
             await must_not_have_copied(source, target, settings, told, found.wanted)
         plan.begins = _begins(settings, plan, mirrormaker=mirrormaker)
+
+
+def topics_of_plan(plan: LinkPlan, found: Found) -> None:
+    """A mirror whose name no topic can have is none that will be made."""
+    plan.not_copied = dict(found.refused)
+    for name, wanted in sorted(found.wanted.items()):
+        if len(wanted.target_name) > LONGEST:
+            plan.not_copied[name] = (
+                f"its mirror's name would have {len(wanted.target_name)} characters, and no topic may have"
+                f" more than {LONGEST}: {SHORTER}"
+            )
+            continue
+        plan.topics.append(
+            {
+                "topic": name,
+                "at_target": wanted.target_name,
+                "partitions": len(wanted.source.partitions),
+                "exists": wanted.target is not None,
+                "missing_partitions": wanted.missing_partitions,
+            }
+        )
 
 
 async def begins_again(

@@ -17,6 +17,10 @@ from replicator.preflight.findings import Finding, Level, named, together
 
 LONGEST = 249
 CHECK = "names"
+SHORTER = (
+    "use a shorter alias, naming: identity (in a file of MirrorMaker 2: replication.policy.class ="
+    " …IdentityReplicationPolicy), or exclude them"
+)
 
 
 def names(facts: Facts) -> Iterator[Finding]:
@@ -29,8 +33,7 @@ def names(facts: Facts) -> Iterator[Finding]:
             CHECK,
             alias,
             f"with the link's prefix these are longer than {LONGEST} characters: no topic can be called so",
-            "use a shorter alias, naming: identity (in a file of MirrorMaker 2: replication.policy.class ="
-            " …IdentityReplicationPolicy), or exclude them",
+            SHORTER,
             long,
         )
     yield from _alike(facts)
