@@ -116,6 +116,9 @@ class _Reader:
                     self._read(item, Meaning("", meanings.CHECKED[name]))
                 elif name in meanings.LINK:
                     self._put(values, origins, item, meanings.LINK[name])
+        for interval in (name for name in meanings.OFF_BELOW_ZERO if values.get(name, 0) < 0):
+            del values[interval]
+            values[meanings.OFF_BELOW_ZERO[interval]] = False
         for table, name, item in self._client_settings(source, target):
             if name in table:
                 self._put(values, origins, item, table[name])

@@ -123,6 +123,20 @@ LINK: Final[Mapping[str, Meaning]] = {
     "heartbeats.replication.enabled": Meaning("heartbeats_replication", switch),
 }
 
+OFF_BELOW_ZERO: Final[Mapping[str, str]] = {
+    f"{what}_interval_s": what
+    for what in (
+        "refresh_topics",
+        "sync_topic_configs",
+        "sync_topic_acls",
+        "sync_group_offsets",
+        "emit_checkpoints",
+        "emit_heartbeats",
+    )
+}
+"""Intervals, and what a negative one switches off: MirrorMaker 2 plans nothing then (Kafka: Scheduler,
+MirrorCheckpointConnector, MirrorHeartbeatConnector)."""
+
 EVERYWHERE, CLUSTER, FLOW = range(3)
 """Levels of a file: `x`, `B.x` of the target cluster, `A->B.x`."""
 

@@ -76,6 +76,24 @@ def test_settings_of_a_flow_count_before_those_for_all():
     assert (link.internal_replication_factor, link.use_defaults_from) == (1, "source")
 
 
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ("refresh.topics", "refresh_topics"),
+        ("sync.topic.configs", "sync_topic_configs"),
+        ("sync.topic.acls", "sync_topic_acls"),
+        ("sync.group.offsets", "sync_group_offsets"),
+        ("emit.checkpoints", "emit_checkpoints"),
+        ("emit.heartbeats", "emit_heartbeats"),
+    ],
+)
+def test_a_negative_interval_is_off_as_in_mirrormaker(setting, field):
+    on = f"{setting}.enabled = true\n"
+    assert getattr(only(on), field)
+    assert not getattr(only(f"{on}{setting}.interval.seconds = -1\n"), field)
+    assert getattr(only(f"{on}{setting}.interval.seconds = -1\nA->B.{setting}.interval.seconds = 5\n"), field)
+
+
 def test_every_direction_that_is_switched_on_is_a_link():
     text = """
     clusters = A, B, C
