@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BYTE_ORDER_MARKS = ("\u00ef\u00bb\u00bf", "\ufeff")
+"""As ISO 8859-1 and as UTF-8 read it."""
 
 
 class PropertiesError(ValueError):
@@ -44,6 +46,11 @@ def as_mapping(properties: list[Property]) -> dict[str, str]:
 
 def parse_properties(text: str, source: str = "properties") -> list[Property]:
     """As `read_properties_file`, from text; `source` is what errors call it."""
+    if text.startswith(_BYTE_ORDER_MARKS):
+        raise PropertiesError(
+            f"{source}:1: begins with a byte order mark, which is part of its first name, in Java too:"
+            " save it without (UTF-8, not UTF-8 with BOM)"
+        )
     found: list[Property] = []
     lines = re.split(r"\r\n|\r|\n", text)  # Java's ends of lines: a comment in UTF-8 may hold others
     number = 0

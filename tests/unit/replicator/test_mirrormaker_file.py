@@ -142,6 +142,18 @@ def test_lines_end_where_javas_do(tmp_path):
     assert read_mirrormaker_file(file).links[0].topics == ("a\fb", "Â\x85c")
 
 
+def test_a_byte_order_mark_is_named_and_not_taken_for_a_part_of_a_name(tmp_path):
+    """It was: 'clusters is missing', and each other line unknown."""
+    file = tmp_path / "mm2.properties"
+    file.write_text(TWO.lstrip(), encoding="utf-8-sig")
+    with pytest.raises(MirrorMakerFileError) as raised:
+        read_mirrormaker_file(file)
+    (problem,) = raised.value.problems
+    assert "begins with a byte order mark" in str(problem)
+    with pytest.raises(PropertiesError, match="save it without"):
+        parse_properties("\ufeffa = b")
+
+
 def test_clients_settings_find_their_end_and_the_most_special_counts():
     link = only(
         """
