@@ -72,7 +72,7 @@ def translate_group(
     for tp, offset in committed.items():
         ledger = by_partition.get(tp)
         if ledger is None:
-            result.skipped[tp] = "this link does not copy the partition"
+            result.skipped[tp] = "this link has copied nothing of the partition"
             continue
         here = ledger.target if backwards else ledger.source
         if topic_ids is not None and topic_ids.get(tp.topic, here.topic_id) != here.topic_id:
