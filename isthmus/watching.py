@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus.output import fail, say
+from isthmus.output import say
+from isthmus.ports import cannot_listen
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -40,7 +41,7 @@ async def serve(
     try:
         server, _ = start_http_server(port, "127.0.0.1", registry)
     except OSError as error:
-        fail(f"port {port} cannot be used: {error.strerror}")
+        cannot_listen(f"port {port} cannot be used", error, "--port")
     say(f"isthmus {what} ready: http://127.0.0.1:{server.server_port}/metrics")
     watching = asyncio.create_task(watch(stop))
     watching.add_done_callback(lambda _: stop.set())

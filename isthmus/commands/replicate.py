@@ -14,6 +14,7 @@ import typer
 
 from isthmus.link_files import LinkFile, open_link_file
 from isthmus.output import FAILED, USAGE, fail, note, print_json, print_table, say
+from isthmus.ports import cannot_listen
 from isthmus.rest_options import RestAccess, rest_access
 from isthmus.topologies import DataDirectory
 
@@ -204,7 +205,7 @@ async def _run(links: Sequence[LinkSettings], metrics_port: int | None, rest: Re
         try:
             server, _ = start_http_server(metrics_port, "127.0.0.1", registry)
         except OSError as error:
-            fail(f"metrics port {metrics_port} cannot be used: {error.strerror}")
+            cannot_listen(f"metrics port {metrics_port} cannot be used", error, "--metrics-port")
         port = server.server_port
     where = f", metrics http://127.0.0.1:{port}/metrics" if port is not None else ""
     statuses = {link.name: LinkStatus(link.name) for link in links}
@@ -232,7 +233,8 @@ async def _serve(
     try:
         listening, url = listen(rest.host, rest.port, rest.scheme)
     except OSError as error:
-        fail(f"REST cannot listen on {rest.host} port {rest.port}: {error.strerror or error}")
+        what = f"REST cannot listen on {rest.host} port {rest.port}"
+        cannot_listen(what, error, "--rest-port", "name an address of this machine by --rest-host")
     app = make_app(
         {link.name: link for link in links},
         lambda name: statuses[name].to_json(),
