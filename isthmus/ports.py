@@ -19,7 +19,7 @@ def cannot_listen(what: str, error: OSError, option: str, otherwise: str = "") -
     """Ends the command. `what` cannot be done; `option` says which port; `otherwise`: what to do where it is
     not the port's fault."""
     # socket.create_server adds words of its own to the system's; a name that is not found has no errno of it
-    known = error.errno and not isinstance(error, socket.gaierror)
-    reason = os.strerror(error.errno) if known else error.strerror or str(error)
-    to_do = _OF_THE_PORT[error.errno].format(option) if error.errno in _OF_THE_PORT else otherwise
+    number = None if isinstance(error, socket.gaierror) else error.errno
+    reason = os.strerror(number) if number else error.strerror or str(error)
+    to_do = _OF_THE_PORT[number].format(option) if number in _OF_THE_PORT else otherwise
     fail(f"{what}: {reason}" + (f"; {to_do}" if to_do else ""))
