@@ -29,7 +29,7 @@ from replicator.preflight.facts import Facts, Side
 from replicator.preflight.findings import Finding, Level, together
 from replicator.preflight.hanging import ask_hanging, hanging_transactions
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
-from replicator.preflight.names import circles, mirrormaker, names, selection
+from replicator.preflight.names import LONGEST, circles, mirrormaker, names, selection
 from replicator.preflight.own_topics import ask_own_topics, own_topics, own_topics_rule
 from replicator.preflight.rights import rights
 from replicator.preflight.transactions import ask_transactions, transactions
@@ -77,7 +77,7 @@ async def check_link(
         return [*_clusters(facts), Finding(Level.ERROR, "connectivity", settings.name, what, to_do)]
     facts.circles = ways_round(links)
     facts.gathering = _gathering(settings, links)
-    return [*_clusters(facts), *_creation(facts), *(one for rule in _RULES for one in rule(facts))]
+    return [*_clusters(facts), *creation(facts), *(one for rule in _RULES for one in rule(facts))]
 
 
 def _gathering(settings: LinkSettings, links: Sequence[LinkSettings]) -> frozenset[str]:
@@ -200,9 +200,12 @@ def _clusters(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _creation(facts: Facts) -> Iterator[Finding]:
+def creation(facts: Facts) -> Iterator[Finding]:
+    """What the target refused to make or grow when it was asked to validate it only."""
     said: dict[tuple[str, str], list[str]] = {}
     for name, words in facts.cannot_create.items():
+        if len(name) > LONGEST:  # `names` says that, and what to do about it
+            continue
         reason = words.replace(name, "…")
         to_do = "grant CREATE and ALTER, or mend what it names"
         said.setdefault((f"these topics cannot be made or grown: {reason}", to_do), []).append(name)

@@ -19,6 +19,7 @@ from replicator.filters import TopicFilter
 from replicator.mirrormaker.connect_offsets import NotToldError
 from replicator.mirrormaker.takeover import StillRunningError
 from replicator.naming import Naming
+from replicator.preflight.check import creation
 from replicator.preflight.facts import Facts, LogDir, Rights, Side
 from replicator.preflight.findings import Level
 from replicator.preflight.limits import replicas, room, sizes, times, tombstones
@@ -140,6 +141,13 @@ def test_topics_of_several_sources_that_are_declared_to_become_one_are_no_error(
 )
 def test_names_that_the_target_refuses(source, target, expected):
     assert said(names, facts(source, target)) == [(ERROR, subjects) for subjects in expected]
+
+
+def test_a_name_that_is_too_long_is_one_finding_and_no_missing_right():
+    """The target's own answer to it was another one: to grant CREATE and ALTER."""
+    given = facts(["x" * 245])
+    given.cannot_create = {f"east.{'x' * 245}": "the topic's name is not allowed", "east.y": "no rights"}
+    assert said(creation, given) == [(ERROR, ("east.y",))]
 
 
 def test_sizes_count_as_the_mirror_will_have_them():
