@@ -143,4 +143,5 @@ def main() -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is not written yet
-        sys.exit(f"isthmus: {error}")
+        where = error.filename or "standard output (or a file that it writes)"
+        sys.exit(f"isthmus: {where}: {os.strerror(error.errno)}: not all of it is written; make room there")

@@ -133,4 +133,7 @@ def test_a_full_disk_behind_the_output_is_one_line() -> None:
             check=False,
         )
     assert ended.returncode == 1
-    assert ended.stderr == "isthmus: [Errno 28] No space left on device\n"
+    assert ended.stderr == (
+        "isthmus: standard output (or a file that it writes): No space left on device: not all of it is"
+        " written; make room there\n"
+    )
