@@ -30,6 +30,7 @@ from replicator.workers.control import (
     resume_rows,
     settings_rows,
 )
+from replicator.workers.report import reports
 
 _CONNECT_S = 5.0
 
@@ -41,7 +42,7 @@ class NotAsked(Exception):
 
 
 class WronglyAsked(NotAsked):
-    """It never does: a setting, a value or a topic's name that cannot be."""
+    """What it names is not there, or cannot be: a setting, a value, a topic's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +94,19 @@ async def resume(settings: LinkSettings, scope: Scope, *, dry_run: bool = False)
 
 
 async def restart(settings: LinkSettings, scope: Scope, asked: Wish, *, dry_run: bool = False) -> Asked:
-    """Its partitions begin anew from their progress, also those that wait for a refused batch."""
-    return await _ask(
-        settings,
-        scope,
-        lambda _: (restart_rows(scope, asked), f"{scope} of {settings.name} begins anew from its progress"),
-        dry_run=dry_run,
-    )
+    """Its partitions begin anew from their progress, also those that wait for a refused batch. Raises
+    NotAsked for a topic or partition that the link has nothing of: unlike a pause, it does not hold for
+    what comes."""
+
+    def rows(progress: Progress) -> tuple[Rows, str]:
+        known = {*progress.partitions(), *(tp for one in reports(progress.notes) for tp in one.partitions)}
+        if scope.topic is not None and not any(map(scope.covers, known)):
+            raise WronglyAsked(
+                f"{settings.name} has nothing of {scope} to restart: isthmus links status shows what there is"
+            )
+        return restart_rows(scope, asked), f"{scope} of {settings.name} begins anew from its progress"
+
+    return await _ask(settings, scope, rows, dry_run=dry_run)
 
 
 async def set_values(

@@ -5,11 +5,13 @@ from typing import Any, Self
 
 import pytest
 
+from protocol.types import TopicPartition
 from replicator.progress import Progress
 from replicator.settings import GROUPS_EXCLUDE, TOPICS_EXCLUDE, ClusterEnd, LinkSettings
 from replicator.workers import asking
 from replicator.workers.asking import no_longer_excluded
 from replicator.workers.control import Desired, Scope, changed, settings_rows
+from replicator.workers.report import Standing, WorkerReport
 
 FILE = LinkSettings.model_validate(
     {
@@ -117,6 +119,22 @@ def links_set(monkeypatch: pytest.MonkeyPatch):
         return text, Desired.read(progress.notes).settings
 
     return told
+
+
+async def test_what_the_link_has_nothing_of_is_not_said_to_begin_anew(monkeypatch: pytest.MonkeyPatch):
+    """Of a topic with a slip in its name it was said so, and that it holds for what comes. One whose opening
+    goes wrong has no progress yet: its worker names it."""
+    standing = Standing("waiting", 0, -1, "raw", 1, "no answer")
+    worker = WorkerReport("host:1", "1", partitions={TopicPartition("orders", 0): standing})
+    rows = Rows(between={worker.key: worker.encode()}, after={})
+    rows.write({})
+    monkeypatch.setattr(ClusterEnd, "client", lambda *_, **__: Client())
+    monkeypatch.setattr(asking, "ProgressStore", rows.store)
+    for scope in (Scope("ordres"), Scope("orders", 7)):
+        with pytest.raises(asking.WronglyAsked, match=r"nothing of .* to restart: isthmus links status"):
+            await asking.restart(FILE, scope, asking.wish())
+    for scope in (Scope("orders"), Scope("orders", 0), Scope()):
+        assert (await asking.restart(FILE, scope, asking.wish())).done
 
 
 async def test_two_sets_at_the_same_moment_do_not_undo_each_other(links_set):
