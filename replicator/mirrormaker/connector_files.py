@@ -90,7 +90,7 @@ def _of_properties(text: str, file: Path) -> Iterator[Connector]:
     try:
         config = {item.name: item for item in parse_properties(text, str(file))}
     except PropertiesError as error:
-        raise MirrorMakerFileError(str(file), [Remark(0, str(file), str(error))]) from None
+        raise MirrorMakerFileError(str(file), [Remark(0, "", str(error))]) from None
     yield _connector(config.get("name", Property("name", "", 1)), config)
 
 

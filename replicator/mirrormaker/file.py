@@ -62,7 +62,7 @@ def parse_mirrormaker(text: str, source: str = "mm2.properties") -> MirrorMakerF
     try:
         properties = parse_properties(text, source)
     except PropertiesError as error:
-        raise MirrorMakerFileError(source, [Remark(0, source, str(error))]) from None
+        raise MirrorMakerFileError(source, [Remark(0, "", str(error))]) from None
     said = Remarks()
     return file_of(source, links_of(properties, said), said)
 

@@ -39,6 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     Path("empty.properties").write_text("")
     Path("connector.json").write_text(CONNECTOR)
     Path("connector.properties").write_text("connector.class=MirrorCheckpointConnector")
+    Path("unicode.properties").write_text("clusters = east, west\neast->west.topics = \\u12\n")
     Path("mirror.properties").write_text("clusters = east, west\neast.bootstrap.servers = a:1\n")
     Path("strimzi.yaml").write_text(STRIMZI)
     Path("kafka-connector.yaml").write_text("apiVersion: v1\nkind: KafkaConnector\nspec: {class: x}\n")
@@ -87,6 +88,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
             "KafkaConnector: is not read: take what Strimzi's Connect cluster",
         ),
         ("replicate nosuch.json", "nosuch.json: No such file"),
+        ("replicate unicode.properties", "1 problem\n  unicode.properties:2: \\u is not followed by"),
         *(
             (f"{words} {file}", f"{file} is a file of MirrorMaker 2: isthmus replicate and isthmus links")
             for words in ("topics list -c east -f", "copy --from east --to west --topics .* -f", "status")
