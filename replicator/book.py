@@ -236,11 +236,12 @@ class Book:
         if isinstance(error, PositionLostError):
             account.new_producer = True
             self._stop(account, State.WAITING, str(error), _AGAIN_SOON_S)
+            _log.warning("%s waits a moment: %s", tp, account.reason)
         else:
             account.refused = error if isinstance(error, RefusedError) else None
             self._stop(account, State.REFUSED, str(error), self.retry_refused_s)
+            _log.error("%s stands still: %s", tp, account.reason)
         self.metrics.errors.labels(self.metrics.name, "write").inc()
-        _log.error("%s stands still: %s", tp, account.reason)
 
     def disorder(self, account: Account, error: DisorderError) -> None:
         """A write did not continue what was before it. Where it stands at the target, and with which sequence

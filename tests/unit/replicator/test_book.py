@@ -86,13 +86,17 @@ def test_a_deleted_topic_is_gone_and_no_gap(book):
     assert (book.accounts[TP].state, gaps(book)) == (State.GONE, [])
 
 
-def test_a_refused_batch_waits_long_a_lost_producer_gets_a_new_one(book):
+def test_a_refused_batch_waits_long_a_lost_producer_gets_a_new_one(book, caplog):
     book.failed(TP, RefusedError(TARGET, 100, "too large", 10))
     account = book.accounts[TP]
     assert account.state is State.REFUSED
     assert book.refused == [account]
     book.failed(TP, PositionLostError("who are you"))
     assert (account.state, account.new_producer) == (State.WAITING, True)
+    said = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert [level for level, _ in said] == ["ERROR", "WARNING"], "what mends itself is no error"
+    assert "stands still" in said[0][1]
+    assert "waits a moment" in said[1][1]
 
 
 def test_a_target_that_appends_before_its_end_has_lost_records(book):
