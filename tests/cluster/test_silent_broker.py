@@ -6,17 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from protocol.client import LATEST, NO_RETRIES, ClusterClient
+from broker.control.internal_topics import OFFSETS_TOPIC
+from protocol.client import LATEST, NO_RETRIES, ClusterClient, Connection
 from protocol.errors import ProtocolError
+from protocol.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from protocol.types import TopicPartition
 from replicator.mirrors.assessing import ends_that_answer
 from replicator.mirrors.lineage import MirrorSource
-from tests.support.broker import Cluster
+from tests.support.broker import BrokerProcess, Cluster
 from tests.support.three_brokers import create
 
 pytestmark = pytest.mark.cluster
 SESSION = {"zookeeper.session.timeout.ms": "30000"}
 ROUNDS = 6
+
+
+async def heard_of(broker: BrokerProcess, topic: str) -> None:
+    connection = await Connection.open("127.0.0.1", broker.port)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    try:
+        async with asyncio.timeout(10):
+            while (await connection.send(request, 9)).topics[0].error_code:
+                await asyncio.sleep(0.02)
+    finally:
+        await connection.close()
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -33,6 +46,7 @@ async def test_look_ups_do_not_wait_for_it(zookeeper: str, tmp_path: Path, *, kn
             if known:
                 await client.list_offsets({here: LATEST, there: LATEST})
             await client.committed("g", [here])  # makes what coordinates groups
+            await heard_of(cluster.brokers[1], OFFSETS_TOPIC)  # it would ask the controller for it
             topic = await client.topic("t")
             mirror = MirrorSource.of("a->b", client.cluster_id, topic.topic_id)
             cluster.brokers[2].pause()
