@@ -46,11 +46,10 @@ def open_topology(file: Path, data_directory: Path | None = None) -> Topology:
 
 
 def _of_mirrormaker(file: Path) -> bool:
-    from replicator.mirrormaker.forms import is_mirrormaker_file
+    from replicator.mirrormaker.forms import says_mirrormaker
 
     try:
-        text = file.read_text(encoding="iso-8859-1")
-        return is_mirrormaker_file(file) and (file.suffix != ".json" or "connector.class" in text)
+        return says_mirrormaker(file)
     except OSError:
         return False
 

@@ -51,10 +51,7 @@ def fail_groups_back(
     where = f"at {settings.target.alias} in topics of {link}"
     if not rows and not refused:
         if nothing_read:
-            fail(
-                f"nothing to set, without a position {where}: {', '.join(nothing_read)}",
-                FAILED,
-            )
+            fail(f"nothing to set, without a position {where}: {', '.join(nothing_read)}")
         fail(
             f"no group that matches has committed anything {where}, and none is at {settings.source.alias}",
             USAGE if wanted else FAILED,

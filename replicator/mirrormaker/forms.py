@@ -30,19 +30,28 @@ _CLUSTERS: Final = re.compile(r"""(?m)(?:^|[{,])\s*["']?clusters["']?\s*[=:]""")
 
 def is_mirrormaker_file(path: Path) -> bool:
     """Whether it is one of them, and not a topology. Raises OSError."""
-    return _reader(path) is not None
+    return _reader(path, _text(path)) is not None
+
+
+def says_mirrormaker(path: Path) -> bool:
+    """The same by what it holds: JSON is taken for connectors whatever that is. Raises OSError."""
+    text = _text(path)
+    return _reader(path, text) is not None and (path.suffix != ".json" or _CONNECTOR.search(text) is not None)
 
 
 def read_links(path: Path) -> MirrorMakerFile:
     """Of any of them. Raises MirrorMakerFileError with all problems, also when the file cannot be read."""
     try:
-        return (_reader(path) or read_mirrormaker_file)(path)
+        return (_reader(path, _text(path)) or read_mirrormaker_file)(path)
     except OSError as error:
         raise MirrorMakerFileError(str(path), [Remark(0, str(path), str(error.strerror))]) from None
 
 
-def _reader(path: Path) -> Callable[[Path], MirrorMakerFile] | None:
-    text = path.read_text(encoding="iso-8859-1")
+def _text(path: Path) -> str:
+    return path.read_text(encoding="iso-8859-1")
+
+
+def _reader(path: Path, text: str) -> Callable[[Path], MirrorMakerFile] | None:
     if _STRIMZI.search(text):
         return lambda path: parse_strimzi(_utf8(path), path)
     if _KAFKA_CONNECTOR.search(text):
